@@ -1,0 +1,68 @@
+//! What faces tell a run, and the rare things a run tells them.
+
+use std::path::PathBuf;
+
+use occam_scene::metrics::Scores;
+
+/// What a face may ask of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    Pause,
+    Resume,
+    /// While paused: one step, then paused again.
+    StepOnce,
+    SaveCheckpoint,
+    Evaluate,
+    /// Finish the step, save, end.
+    Stop,
+}
+
+/// What is fixed once a run has started.
+#[derive(Debug, Clone)]
+pub struct RunInfo {
+    pub run: PathBuf,
+    /// Adapter or CPU, as the user should read it.
+    pub device: String,
+    pub network: String,
+    pub parameters: usize,
+    pub train_samples: usize,
+    pub validation_samples: usize,
+    pub total_steps: usize,
+    pub seed: u64,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    pub run: PathBuf,
+    pub steps: usize,
+    pub seconds: f64,
+    /// Stopped by the user before its last step.
+    pub interrupted: bool,
+    pub first_losses_mean: f64,
+    pub last_losses_mean: f64,
+    pub validation: Option<Scores>,
+    /// Baselines on the same validation samples: name and scores.
+    pub baselines: Vec<(String, Scores)>,
+    pub peak_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Event {
+    Started(RunInfo),
+    /// Data is ready; the baselines of the validation set.
+    Loaded {
+        baselines: Vec<(String, Scores)>,
+    },
+    Evaluated {
+        step: usize,
+        scores: Scores,
+    },
+    Checkpoint {
+        step: usize,
+        path: PathBuf,
+    },
+    Warning(String),
+    Failed(crate::Error),
+    Done(Summary),
+}
