@@ -26,3 +26,9 @@ mod progress;
 pub use error::{Error, Result};
 pub use occam_scene as scene;
 pub use progress::{Progress, ProgressFn};
+
+/// What a caught panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without a message").to_owned()
+}

@@ -1,9 +1,13 @@
 //! Everything that decides a run, in one struct: defaults < preset < file < flags.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use occam_scene::GridSpec;
 use serde::{Deserialize, Serialize};
+
+pub use crate::data::{AugmentConfig, DataConfig};
+use crate::{Error, Result};
 
 /// The effective configuration of a run, written to `config.toml` in its folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,21 +29,6 @@ pub struct TrainConfig {
     pub optim: OptimConfig,
     pub augment: AugmentConfig,
     pub steps: StepsConfig,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataConfig {
-    /// Empty: the demo world. Else a folder of scans.
-    pub path: Option<PathBuf>,
-    /// Demo worlds to train on; their seeds start at the run's seed.
-    pub demo_train: usize,
-    /// Demo worlds to validate on, of other seeds.
-    pub demo_validation: usize,
-    /// Of a folder of scans: the share, at the end of each sequence, that validates.
-    pub validation_share: f64,
-    /// Threads that prepare samples.
-    pub workers: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,21 +63,6 @@ pub struct OptimConfig {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AugmentConfig {
-    pub flip_x: bool,
-    pub flip_y: bool,
-    /// Largest turn about the vertical, degrees.
-    pub rotate_deg: f64,
-    /// Largest relative change of scale, such as 0.05.
-    pub scale: f64,
-    /// Standard deviation of noise on positions, metres.
-    pub jitter_m: f64,
-    /// Largest share of points that is dropped.
-    pub drop: f64,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StepsConfig {
     pub batch: usize,
     /// Micro-batches whose gradients are added before a step.
@@ -100,4 +74,74 @@ pub struct StepsConfig {
     pub evaluate_every: usize,
     /// Steps between checkpoints; 0: at the end only.
     pub checkpoint_every: usize,
+}
+
+impl TrainConfig {
+    /// Refuses values that cannot be, naming key, found and expected.
+    ///
+    /// # Errors
+    /// `Error::Usage`.
+    pub fn check(&self) -> Result<()> {
+        let Self { data, optim, augment, steps, .. } = self;
+        self.grid.check().map_err(|why| Error::Usage(format!("grid: {why}")))?;
+        at_least("data.demo_train", data.demo_train, 1)?;
+        at_least("data.demo_validation", data.demo_validation, 1)?;
+        at_least("data.workers", data.workers, 1)?;
+        at_least("steps.batch", steps.batch, 1)?;
+        at_least("steps.accumulate", steps.accumulate, 1)?;
+        if steps.steps == 0 && steps.epochs == 0 {
+            return Err(Error::Usage("steps.steps and steps.epochs are both 0: give one of them".into()));
+        }
+        if data.workers > MAX_WORKERS {
+            return Err(Error::Usage(format!("data.workers = {}, expected at most {MAX_WORKERS}", data.workers)));
+        }
+        within("data.validation_share", data.validation_share, 0.0..=0.9)?;
+        within("optim.lr", optim.lr, f64::MIN_POSITIVE..=1e3)?;
+        within("optim.weight_decay", optim.weight_decay, 0.0..=1e3)?;
+        within("optim.beta1", optim.beta1, 0.0..=0.999_999)?;
+        within("optim.beta2", optim.beta2, 0.0..=0.999_999)?;
+        within("optim.epsilon", optim.epsilon, f64::MIN_POSITIVE..=1.0)?;
+        within("optim.clip_norm", optim.clip_norm, 0.0..=1e9)?;
+        within("optim.decay", optim.decay, f64::MIN_POSITIVE..=1.0)?;
+        if !SCHEDULES.contains(&optim.schedule.as_str()) {
+            return Err(Error::Usage(format!(
+                "optim.schedule = {:?}, expected one of {}",
+                optim.schedule,
+                SCHEDULES.join(", ")
+            )));
+        }
+        within("augment.rotate_deg", augment.rotate_deg, 0.0..=180.0)?;
+        within("augment.scale", augment.scale, 0.0..=0.5)?;
+        within("augment.jitter_m", augment.jitter_m, 0.0..=1.0)?;
+        within("augment.drop", augment.drop, 0.0..=0.95)?;
+        let plain = |name: &str| !name.contains(['/', '\\']) && name != "." && name != "..";
+        if !plain(&self.name) {
+            return Err(Error::Usage(format!(
+                "name = {:?}, expected the name of a folder without separators; `runs` says where it goes",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Known values of `optim.schedule`.
+const SCHEDULES: [&str; 2] = ["cosine", "epoch-decay"];
+
+const MAX_WORKERS: usize = 256;
+
+fn at_least(key: &str, found: usize, least: usize) -> Result<()> {
+    if found >= least {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("{key} = {found}, expected at least {least}")))
+}
+
+fn within(key: &str, found: f64, range: RangeInclusive<f64>) -> Result<()> {
+    if range.contains(&found) {
+        return Ok(());
+    }
+    let least =
+        if *range.start() == f64::MIN_POSITIVE { "more than 0".into() } else { format!("at least {}", range.start()) };
+    Err(Error::Usage(format!("{key} = {found}, expected {least} and at most {}", range.end())))
 }
