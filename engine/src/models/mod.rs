@@ -1,1 +1,8 @@
-//! (room of the engine)
+//! Networks, one file each, behind one type: the trainer does not know which one it trains.
+
+mod lmscnet;
+mod network;
+mod weights;
+
+pub use lmscnet::{LmscNet, LmscNetConfig};
+pub use network::Network;

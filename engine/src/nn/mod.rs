@@ -1,1 +1,5 @@
-//! (room of the engine)
+//! Layers that more than one network uses.
+
+mod init;
+
+pub use init::Init;

@@ -1,0 +1,209 @@
+//! LMSCNet (Roldão, de Charette, Verroust-Blondet: "LMSCNet: Lightweight Multiscale 3D Semantic Completion", 3DV 2020,
+//! arXiv 2008.10559): a 2D U-Net over the bird's eye view with the height as channels, and a small 3D head a scale.
+
+use burn::module::Module;
+use burn::nn::BatchNorm;
+use burn::nn::conv::{Conv2d, Conv3d, ConvTranspose2d};
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::module::max_pool2d;
+use burn::tensor::ops::MaxPoolOptions;
+
+use crate::nn::Init;
+use crate::{Error, Result};
+
+/// Channels inside a 3D head.
+const HEAD_CHANNELS: usize = 8;
+/// Dilations of a head's branches.
+const DILATIONS: [usize; 3] = [1, 2, 3];
+
+/// What shape of LMSCNet to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LmscNetConfig {
+    /// Voxels along x, y, z; each divides by 8. The widths of the network follow z.
+    pub counts: [usize; 3],
+    /// Classes, free space included.
+    pub classes: usize,
+    /// Predict at 1/2, 1/4 and 1/8 too (the paper's LMSCNet); else at full scale only (LMSCNet-SS).
+    pub multiscale: bool,
+}
+
+impl LmscNetConfig {
+    /// # Errors
+    /// [`Error::Usage`] for a side that does not divide by 8 and for fewer than two classes.
+    pub fn init(&self, init: &mut Init) -> Result<LmscNet> {
+        for (axis, &count) in ["x", "y", "z"].into_iter().zip(&self.counts) {
+            if count == 0 || count % 8 != 0 {
+                let below = count / 8 * 8;
+                let nearest = if below == 0 { "8".to_string() } else { format!("{below} or {}", below + 8) };
+                return Err(Error::Usage(format!(
+                    "the grid has {count} voxels along {axis}, but LMSCNet halves its sides three times, so they must \
+                     divide by 8: take {nearest}"
+                )));
+            }
+        }
+        if self.classes < 2 {
+            return Err(Error::Usage(format!(
+                "a network for {} classes, expected at least 2: free space and one more",
+                self.classes
+            )));
+        }
+        let z = self.counts[2];
+        let [one, two, four, eight] = [z, z * 3 / 2, z * 2, z * 5 / 2];
+        let pair = |init: &mut Init, from: usize, to: usize| vec![init.conv2d(from, to), init.conv2d(to, to)];
+        let head = |init: &mut Init, wanted: bool| wanted.then(|| SegmentationHead::new(self.classes, init));
+        Ok(LmscNet {
+            encoder_block1: pair(init, z, one),
+            encoder_block2: pair(init, one, two),
+            encoder_block3: pair(init, two, four),
+            encoder_block4: pair(init, four, eight),
+            conv_out_scale_1_8: init.conv2d(eight, z / 8),
+            deconv_1_8_to_1_2: init.conv_transpose2d(z / 8, 4, 4, 0),
+            deconv_1_8_to_1_1: init.conv_transpose2d(z / 8, 8, 8, 0),
+            deconv1_8: init.conv_transpose2d(z / 8, 6, 2, 2),
+            conv1_4: init.conv2d(four + z / 8, four),
+            conv_out_scale_1_4: init.conv2d(four, z / 4),
+            deconv_1_4_to_1_1: init.conv_transpose2d(z / 4, 4, 4, 0),
+            deconv1_4: init.conv_transpose2d(z / 4, 6, 2, 2),
+            conv1_2: init.conv2d(two + z / 4 + z / 8, two),
+            conv_out_scale_1_2: init.conv2d(two, z / 2),
+            deconv1_2: init.conv_transpose2d(z / 2, 6, 2, 2),
+            conv1_1: init.conv2d(one + z / 2 + z / 4 + z / 8, one),
+            seg_head_1_1: SegmentationHead::new(self.classes, init),
+            seg_head_1_2: head(init, self.multiscale),
+            seg_head_1_4: head(init, self.multiscale),
+            seg_head_1_8: head(init, self.multiscale),
+        })
+    }
+}
+
+/// The network; fields carry the names of the authors' code (github.com/astra-vision/LMSCNet).
+#[derive(Module, Debug)]
+pub struct LmscNet {
+    encoder_block1: Vec<Conv2d>,
+    encoder_block2: Vec<Conv2d>,
+    encoder_block3: Vec<Conv2d>,
+    encoder_block4: Vec<Conv2d>,
+    conv_out_scale_1_8: Conv2d,
+    deconv_1_8_to_1_2: ConvTranspose2d,
+    deconv_1_8_to_1_1: ConvTranspose2d,
+    deconv1_8: ConvTranspose2d,
+    conv1_4: Conv2d,
+    conv_out_scale_1_4: Conv2d,
+    deconv_1_4_to_1_1: ConvTranspose2d,
+    deconv1_4: ConvTranspose2d,
+    conv1_2: Conv2d,
+    conv_out_scale_1_2: Conv2d,
+    deconv1_2: ConvTranspose2d,
+    conv1_1: Conv2d,
+    seg_head_1_1: SegmentationHead,
+    seg_head_1_2: Option<SegmentationHead>,
+    seg_head_1_4: Option<SegmentationHead>,
+    seg_head_1_8: Option<SegmentationHead>,
+}
+
+impl LmscNet {
+    /// Beginnings of parameter names here and in the authors' code: their blocks are sequences that also count pooling
+    /// and ReLU, and three names hold double underscores.
+    pub(super) const ORIGINAL_NAMES: [(&str, &str); 11] = [
+        ("encoder_block1.0.", "Encoder_block1.0."),
+        ("encoder_block1.1.", "Encoder_block1.2."),
+        ("encoder_block2.0.", "Encoder_block2.1."),
+        ("encoder_block2.1.", "Encoder_block2.3."),
+        ("encoder_block3.0.", "Encoder_block3.1."),
+        ("encoder_block3.1.", "Encoder_block3.3."),
+        ("encoder_block4.0.", "Encoder_block4.1."),
+        ("encoder_block4.1.", "Encoder_block4.3."),
+        ("deconv_1_8_to_1_2.", "deconv_1_8__1_2."),
+        ("deconv_1_8_to_1_1.", "deconv_1_8__1_1."),
+        ("deconv_1_4_to_1_1.", "deconv_1_4__1_1."),
+    ];
+
+    /// Logits `[B, classes, Z, X, Y]` from occupancy `[B, Z, X, Y]`; of the multiscale network also those at 1/2, 1/4
+    /// and 1/8, in that order.
+    pub fn forward(&self, occupancy: Tensor<4>) -> Vec<Tensor<5>> {
+        let skip_1_1 = conv_relu_all(&self.encoder_block1, occupancy);
+        let skip_1_2 = conv_relu_all(&self.encoder_block2, halve(skip_1_1.clone()));
+        let skip_1_4 = conv_relu_all(&self.encoder_block3, halve(skip_1_2.clone()));
+        let skip_1_8 = conv_relu_all(&self.encoder_block4, halve(skip_1_4.clone()));
+
+        let out_1_8 = self.conv_out_scale_1_8.forward(skip_1_8);
+
+        let joined = Tensor::cat(vec![self.deconv1_8.forward(out_1_8.clone()), skip_1_4], 1);
+        let out_1_4 = self.conv_out_scale_1_4.forward(relu(self.conv1_4.forward(joined)));
+
+        let joined = Tensor::cat(
+            vec![self.deconv1_4.forward(out_1_4.clone()), skip_1_2, self.deconv_1_8_to_1_2.forward(out_1_8.clone())],
+            1,
+        );
+        let out_1_2 = self.conv_out_scale_1_2.forward(relu(self.conv1_2.forward(joined)));
+
+        let joined = Tensor::cat(
+            vec![
+                self.deconv1_2.forward(out_1_2.clone()),
+                skip_1_1,
+                self.deconv_1_4_to_1_1.forward(out_1_4.clone()),
+                self.deconv_1_8_to_1_1.forward(out_1_8.clone()),
+            ],
+            1,
+        );
+        let out_1_1 = relu(self.conv1_1.forward(joined));
+
+        let coarse = [(&self.seg_head_1_2, out_1_2), (&self.seg_head_1_4, out_1_4), (&self.seg_head_1_8, out_1_8)];
+        let mut logits = vec![self.seg_head_1_1.forward(out_1_1)];
+        logits.extend(coarse.into_iter().filter_map(|(head, volume)| Some(head.as_ref()?.forward(volume))));
+        logits
+    }
+
+    pub fn scales(&self) -> &'static [usize] {
+        if self.seg_head_1_2.is_some() { &[1, 2, 4, 8] } else { &[1] }
+    }
+}
+
+/// From one volume to logits: branches of dilated convolutions, summed with what went in.
+#[derive(Module, Debug)]
+pub struct SegmentationHead {
+    conv0: Conv3d,
+    conv1: Vec<Conv3d>,
+    bn1: Vec<BatchNorm>,
+    conv2: Vec<Conv3d>,
+    bn2: Vec<BatchNorm>,
+    conv_classes: Conv3d,
+}
+
+impl SegmentationHead {
+    fn new(classes: usize, init: &mut Init) -> Self {
+        let dilated = |init: &mut Init| -> Vec<Conv3d> {
+            DILATIONS.iter().map(|&d| init.conv3d(HEAD_CHANNELS, HEAD_CHANNELS, d, false)).collect()
+        };
+        let norms =
+            |init: &Init| -> Vec<BatchNorm> { DILATIONS.iter().map(|_| init.batch_norm(HEAD_CHANNELS)).collect() };
+        Self {
+            conv0: init.conv3d(1, HEAD_CHANNELS, 1, true),
+            conv1: dilated(init),
+            bn1: norms(init),
+            conv2: dilated(init),
+            bn2: norms(init),
+            conv_classes: init.conv3d(HEAD_CHANNELS, classes, 1, true),
+        }
+    }
+
+    /// `[B, Z, X, Y]` to `[B, classes, Z, X, Y]`.
+    fn forward(&self, volume: Tensor<4>) -> Tensor<5> {
+        let x = relu(self.conv0.forward(volume.unsqueeze_dim(1)));
+        let mut sum = x.clone();
+        for branch in 0..DILATIONS.len() {
+            let inner = relu(self.bn1[branch].forward(self.conv1[branch].forward(x.clone())));
+            sum = sum + self.bn2[branch].forward(self.conv2[branch].forward(inner));
+        }
+        self.conv_classes.forward(relu(sum))
+    }
+}
+
+fn conv_relu_all(convs: &[Conv2d], x: Tensor<4>) -> Tensor<4> {
+    convs.iter().fold(x, |x, conv| relu(conv.forward(x)))
+}
+
+fn halve(x: Tensor<4>) -> Tensor<4> {
+    max_pool2d(x, MaxPoolOptions::new([2, 2]))
+}

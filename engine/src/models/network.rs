@@ -1,0 +1,85 @@
+//! A network by name.
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+
+use super::lmscnet::{LmscNet, LmscNetConfig};
+use super::weights;
+use crate::nn::Init;
+use crate::{Error, Result};
+
+/// Every network Occam can train.
+#[derive(Module, Debug)]
+pub enum Network {
+    LmscNet(LmscNet),
+}
+
+impl Network {
+    /// Names that [`Network::new`] knows.
+    pub const NAMES: [&str; 2] = ["lmscnet-ss", "lmscnet"];
+
+    /// A fresh network for grids of `counts` voxels along x, y, z. The same `seed` gives the same weights on every
+    /// device.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for an unknown name and for a grid or number of classes the network cannot take.
+    pub fn new(name: &str, counts: [usize; 3], classes: usize, seed: u64, device: &Device) -> Result<Self> {
+        let multiscale = match name {
+            "lmscnet-ss" => false,
+            "lmscnet" => true,
+            _ => return Err(unknown(name)),
+        };
+        let config = LmscNetConfig { counts, classes, multiscale };
+        Ok(Self::LmscNet(config.init(&mut Init::new(seed, device))?))
+    }
+
+    /// Logits `[B, classes, Z/s, X/s, Y/s]` for every scale `s` of [`Network::scales`], in that order, from occupancy
+    /// `[B, Z, X, Y]` (1 occupied, 0 not).
+    pub fn forward(&self, occupancy: Tensor<4>) -> Vec<Tensor<5>> {
+        match self {
+            Self::LmscNet(network) => network.forward(occupancy),
+        }
+    }
+
+    /// Side lengths of a prediction's voxels, in voxels of the grid; the first is 1.
+    pub fn scales(&self) -> &'static [usize] {
+        match self {
+            Self::LmscNet(network) => network.scales(),
+        }
+    }
+
+    /// Writes the weights as safetensors, under the names of the network's PyTorch original. Equal weights give equal
+    /// bytes.
+    pub fn save_weights(&self, path: &Path) -> Result<()> {
+        weights::save(self, path, self.original_names())
+    }
+
+    /// Replaces the weights by those of a file. On an error the network is as it was.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when the file cannot be read, lacks a tensor, has one too many, or one of another shape.
+    pub fn load_weights(&mut self, path: &Path) -> Result<()> {
+        let names = self.original_names();
+        weights::load(self, path, names)
+    }
+
+    /// Beginnings of parameter names here and in the PyTorch original, where they differ.
+    fn original_names(&self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::LmscNet(_) => &LmscNet::ORIGINAL_NAMES,
+        }
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let nearest = Network::NAMES
+        .iter()
+        .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)))
+        .expect("there are networks");
+    Error::Usage(format!(
+        "unknown network \"{name}\", did you mean \"{nearest}\"? Known are {}",
+        Network::NAMES.join(", ")
+    ))
+}
