@@ -1,1 +1,9 @@
-//! (room of the engine)
+//! Operations on tensors: one file each, with a public function, the kernels' launch, and the CPU twin of the same name.
+//!
+//! Keys, counts, offsets and indices are `u32`: tensors of [`IntDType::U32`](burn::tensor::IntDType::U32), which both
+//! devices store as such, so that all 32 bits of a key compare, print and index as they should. Other integers are cast;
+//! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
+
+pub mod scan;
+
+pub use scan::exclusive_scan;

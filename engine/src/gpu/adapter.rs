@@ -1,0 +1,167 @@
+//! What GPUs this machine has, through Vulkan, Metal or Direct3D 12; never through OpenGL.
+
+use std::fmt;
+
+use burn::tensor::wgpu::wgpu;
+
+use super::shader;
+
+/// The graphics APIs that are asked, best first. OpenGL is left out on purpose: it lacks f16 and most bindings.
+#[cfg(target_os = "macos")]
+pub(super) const BACKENDS: &[wgpu::Backend] = &[wgpu::Backend::Metal];
+#[cfg(windows)]
+pub(super) const BACKENDS: &[wgpu::Backend] = &[wgpu::Backend::Vulkan, wgpu::Backend::Dx12];
+#[cfg(not(any(target_os = "macos", windows)))]
+pub(super) const BACKENDS: &[wgpu::Backend] = &[wgpu::Backend::Vulkan];
+
+/// How an adapter computes, strongest first: `auto` takes the smallest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdapterKind {
+    Discrete,
+    Integrated,
+    /// A GPU of the host, passed to a virtual machine.
+    Virtual,
+    /// Hardware whose driver does not say what it is.
+    Other,
+    /// Graphics emulated on the CPU, such as llvmpipe; runs only when named.
+    Software,
+}
+
+impl AdapterKind {
+    pub fn is_hardware(self) -> bool {
+        self != Self::Software
+    }
+}
+
+impl From<wgpu::DeviceType> for AdapterKind {
+    fn from(kind: wgpu::DeviceType) -> Self {
+        match kind {
+            wgpu::DeviceType::DiscreteGpu => Self::Discrete,
+            wgpu::DeviceType::IntegratedGpu => Self::Integrated,
+            wgpu::DeviceType::VirtualGpu => Self::Virtual,
+            wgpu::DeviceType::Cpu => Self::Software,
+            wgpu::DeviceType::Other => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for AdapterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discrete => "discrete GPU",
+            Self::Integrated => "integrated GPU",
+            Self::Virtual => "virtual GPU",
+            Self::Other => "GPU",
+            Self::Software => "software",
+        })
+    }
+}
+
+/// One adapter of this machine: who it is, its limits and what it can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdapterInfo {
+    /// Place in the list of [`adapters`]; what `--device INDEX` means.
+    pub index: usize,
+    pub name: String,
+    /// Graphics API: `Vulkan`, `Metal` or `Dx12`.
+    pub backend: String,
+    pub kind: AdapterKind,
+    pub driver: String,
+    pub driver_info: String,
+    /// Largest part of a buffer, and so the largest tensor, that one kernel can see.
+    pub max_binding_bytes: u64,
+    /// Largest buffer the driver makes.
+    pub max_buffer_bytes: u64,
+    pub max_storage_buffers: u32,
+    pub max_workgroup_memory_bytes: u32,
+    pub max_workgroup_invocations: u32,
+    /// Half precision in shaders.
+    pub f16: bool,
+    /// Smallest and largest subgroup; none without subgroup operations.
+    pub subgroup_sizes: Option<(u32, u32)>,
+    /// Matrix units (tensor cores) within reach of WGSL.
+    pub cooperative_matrix: bool,
+    /// Kernel times measured on the device's own clock.
+    pub timestamps: bool,
+}
+
+impl AdapterInfo {
+    fn new(index: usize, adapter: &wgpu::Adapter) -> Self {
+        let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+        Self {
+            index,
+            name: info.name,
+            backend: format!("{:?}", info.backend),
+            kind: info.device_type.into(),
+            driver: info.driver,
+            driver_info: info.driver_info,
+            max_binding_bytes: limits.max_storage_buffer_binding_size,
+            max_buffer_bytes: limits.max_buffer_size,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            max_workgroup_memory_bytes: limits.max_compute_workgroup_storage_size,
+            max_workgroup_invocations: limits.max_compute_invocations_per_workgroup,
+            f16: features.contains(wgpu::Features::SHADER_F16),
+            subgroup_sizes: features
+                .contains(wgpu::Features::SUBGROUP)
+                .then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            cooperative_matrix: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        }
+    }
+}
+
+impl fmt::Display for AdapterInfo {
+    /// `NVIDIA GeForce RTX 3060 (Vulkan, discrete GPU, NVIDIA 550.90)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {}", self.name, self.backend, self.kind)?;
+        for word in [&self.driver, &self.driver_info] {
+            if !word.is_empty() {
+                write!(f, ", {word}")?;
+            }
+        }
+        write!(f, ")")
+    }
+}
+
+/// The adapters of this machine. Empty without any driver; never fails and prints nothing.
+pub fn adapters() -> Vec<AdapterInfo> {
+    enumerate().into_iter().map(|found| found.info).collect()
+}
+
+/// An adapter with the wgpu handles to open it.
+pub(super) struct Found {
+    pub info: AdapterInfo,
+    pub backend: wgpu::Backend,
+    pub instance: wgpu::Instance,
+    pub adapter: wgpu::Adapter,
+}
+
+/// Asks every API of [`BACKENDS`], in order; the place in the result is the adapter's index.
+pub(super) fn enumerate() -> Vec<Found> {
+    let mut found = Vec::new();
+    for &backend in BACKENDS {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends: backend.into(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        });
+        for adapter in pollster::block_on(instance.enumerate_adapters(backend.into())) {
+            let info = AdapterInfo::new(found.len(), &adapter);
+            found.push(Found { info, backend, instance: instance.clone(), adapter });
+        }
+    }
+    found
+}
+
+/// Which form of a kernel runs on an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelVariant {
+    /// Name of the file in `shaders/`, without its ending.
+    pub kernel: &'static str,
+    /// `plain`: WGSL without any optional feature.
+    pub variant: &'static str,
+}
+
+/// The variant of every kernel that will run on `adapter`. Every kernel has a plain form, and today no other.
+pub fn kernel_variants(_adapter: &AdapterInfo) -> Vec<KernelVariant> {
+    shader::ALL.iter().map(|shader| KernelVariant { kernel: shader.name, variant: "plain" }).collect()
+}

@@ -1,0 +1,251 @@
+//! From what the user asked for to an opened Burn device.
+
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use burn::backend::DispatchDevice;
+use burn::tensor::Device;
+use burn::tensor::wgpu::{WgpuSetup, wgpu};
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+
+use super::adapter::{self, AdapterInfo, Found};
+use crate::{Error, Result};
+
+/// What `--device` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// The strongest hardware GPU, else the CPU.
+    #[default]
+    Auto,
+    /// Plain Rust on the CPU (Burn's Flex backend).
+    Cpu,
+    /// The one adapter whose name contains this, whatever the case.
+    Name(String),
+    /// Place in the list of [`super::adapters`].
+    Index(usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let text = text.trim();
+        match text.to_ascii_lowercase().as_str() {
+            "" => Err(Error::Usage("found an empty device, expected auto, cpu, a name or an index".into())),
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            _ => Ok(text.parse().map_or_else(|_| Self::Name(text.into()), Self::Index)),
+        }
+    }
+}
+
+/// A device that is ready for tensors.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Without autodiff; call `device.autodiff()` for training.
+    pub device: Device,
+    /// One line for the user: name, API, kind and driver.
+    pub label: String,
+    /// One line the user must see, because the device is not what they may expect.
+    pub notice: Option<String>,
+    /// None on the CPU.
+    pub adapter: Option<AdapterInfo>,
+}
+
+/// Opens the chosen device. A device that was opened before in this process is handed out again.
+///
+/// A named device is opened or refused, never replaced. Only `auto` falls back to the CPU, with a notice. OpenGL and
+/// software Vulkan are never taken unasked.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for a name or index that fits no adapter or several, with the list of adapters;
+/// [`Error::Failed`] when the driver refuses the device.
+pub fn open(choice: &DeviceChoice) -> Result<Opened> {
+    one_stream()?;
+    match choice {
+        DeviceChoice::Cpu => Ok(cpu(None)),
+        DeviceChoice::Auto => Ok(auto(adapter::enumerate())),
+        DeviceChoice::Name(name) => {
+            let found = adapter::enumerate();
+            let index = by_name(name, found.iter().map(|found| &found.info))?;
+            open_at(found, index)
+        }
+        DeviceChoice::Index(index) => {
+            let found = adapter::enumerate();
+            if *index >= found.len() {
+                return Err(no_such("index", &index.to_string(), found.iter().map(|found| &found.info)));
+            }
+            open_at(found, *index)
+        }
+    }
+}
+
+/// Several streams would each keep a memory pool of their own, and memory would grow with every loader thread.
+fn one_stream() -> Result<()> {
+    let mut config = CubeClRuntimeConfig::default();
+    config.streaming.max_streams = 1;
+    if CubeClRuntimeConfig::try_set(config) || CubeClRuntimeConfig::get().streaming.max_streams == 1 {
+        return Ok(());
+    }
+    Err(Error::Failed("a device was used before it was opened, so its streams cannot be limited to one".into()))
+}
+
+fn cpu(notice: Option<String>) -> Opened {
+    let threads = rayon::current_num_threads();
+    let plural = if threads == 1 { "" } else { "s" };
+    Opened { device: Device::flex(), label: format!("CPU ({threads} thread{plural})"), notice, adapter: None }
+}
+
+/// The strongest hardware adapter that opens, else the CPU with a notice.
+fn auto(mut found: Vec<Found>) -> Opened {
+    let software = found.iter().find(|found| !found.info.kind.is_hardware()).map(|found| found.info.name.clone());
+    found.retain(|found| found.info.kind.is_hardware());
+    // Stable: of equals, the one the driver lists first.
+    found.sort_by_key(|found| found.info.kind);
+    let mut refused = String::new();
+    for candidate in found {
+        let label = candidate.info.to_string();
+        match open_found(candidate) {
+            Ok(opened) => return opened,
+            Err(error) => refused = format!(" ({label} did not open: {error})"),
+        }
+    }
+    let software = software.map_or(String::new(), |name| format!("; software Vulkan ({name}) runs only when named"));
+    cpu(Some(format!("No GPU: running on the CPU, which is slow{refused}. {INSTALL}{software}.")))
+}
+
+#[cfg(target_os = "macos")]
+const INSTALL: &str = "Metal needs a Mac with an Apple or AMD GPU";
+#[cfg(windows)]
+const INSTALL: &str = "For a GPU, install the driver of its maker (NVIDIA, AMD or Intel)";
+#[cfg(not(any(target_os = "macos", windows)))]
+const INSTALL: &str = "For a GPU, install its Vulkan driver (Debian, Ubuntu: mesa-vulkan-drivers for AMD and Intel, \
+                       nvidia-driver for NVIDIA)";
+
+/// Index of the one adapter whose name contains `name`. The same card seen through two APIs counts once, by the better.
+fn by_name<'a>(name: &str, adapters: impl Iterator<Item = &'a AdapterInfo> + Clone) -> Result<usize> {
+    let wanted = name.to_lowercase();
+    let matches: Vec<_> = adapters.clone().filter(|adapter| adapter.name.to_lowercase().contains(&wanted)).collect();
+    let best: Vec<_> = matches.iter().filter(|adapter| adapter.backend == matches[0].backend).collect();
+    match best[..] {
+        [one] => Ok(one.index),
+        [] => Err(no_such("name", name, adapters)),
+        _ => {
+            let list = list(matches.into_iter());
+            Err(Error::Usage(format!("device name \"{name}\" fits several adapters:\n{list}\nGive the index instead.")))
+        }
+    }
+}
+
+fn no_such<'a>(what: &str, given: &str, adapters: impl Iterator<Item = &'a AdapterInfo>) -> Error {
+    let list = list(adapters);
+    if list.is_empty() {
+        return Error::Usage(format!(
+            "no adapter has the {what} \"{given}\": this machine shows no GPU at all. {INSTALL}, or use the device cpu."
+        ));
+    }
+    Error::Usage(format!("no adapter has the {what} \"{given}\". This machine has:\n{list}\nand the device cpu."))
+}
+
+fn list<'a>(adapters: impl Iterator<Item = &'a AdapterInfo>) -> String {
+    adapters.map(|adapter| format!("  {}  {adapter}", adapter.index)).collect::<Vec<_>>().join("\n")
+}
+
+fn open_at(mut found: Vec<Found>, index: usize) -> Result<Opened> {
+    open_found(found.swap_remove(index))
+}
+
+/// What was opened in this process: registering an adapter twice would give it two memory pools.
+static OPENED: Mutex<Vec<(AdapterInfo, Device)>> = Mutex::new(Vec::new());
+
+fn open_found(found: Found) -> Result<Opened> {
+    let mut registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = registry.iter().find(|(adapter, _)| *adapter == found.info).map(|(_, device)| device.clone());
+    let info = found.info.clone();
+    let device = if let Some(device) = known {
+        device
+    } else {
+        let device = register(found)?;
+        registry.push((info.clone(), device.clone()));
+        device
+    };
+    Ok(Opened { device, label: info.to_string(), notice: None, adapter: Some(info) })
+}
+
+fn register(found: Found) -> Result<Device> {
+    let Found { info, backend, instance, adapter } = found;
+    // Burn reads what it may use from the adapter, so everything it offers is enabled, except buffers that the CPU
+    // maps while the GPU uses them, and what wgpu calls experimental, which it does not promise to be sound.
+    let required_features =
+        adapter.features() - wgpu::Features::MAPPABLE_PRIMARY_BUFFERS - wgpu::Features::all_experimental_mask();
+    let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+        required_features,
+        required_limits: adapter.limits(),
+        // Burn's own pool already takes large blocks.
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        ..Default::default()
+    }))
+    .map_err(|error| Error::Failed(format!("{info} does not open: {error}")))?;
+    let setup = WgpuSetup { instance, adapter, device, queue, backend };
+    let device = Device::wgpu_options()
+        .setup(setup)
+        .init()
+        .map_err(|error| Error::Failed(format!("{info} does not open: {error}")))?;
+    // With another compiler in the build, every WGSL kernel would fail at its first read.
+    match device.as_dispatch() {
+        DispatchDevice::Cube(cube) if cube.client().name().contains("wgsl") => Ok(device),
+        _ => Err(Error::Failed(format!("{info} does not run WGSL in this build: the feature `vulkan` of burn is on"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::AdapterKind;
+
+    fn adapter(index: usize, name: &str, backend: &str) -> AdapterInfo {
+        AdapterInfo {
+            index,
+            name: name.into(),
+            backend: backend.into(),
+            kind: AdapterKind::Discrete,
+            driver: String::new(),
+            driver_info: String::new(),
+            max_binding_bytes: 1 << 27,
+            max_buffer_bytes: 1 << 28,
+            max_storage_buffers: 8,
+            max_workgroup_memory_bytes: 16384,
+            max_workgroup_invocations: 256,
+            f16: false,
+            subgroup_sizes: None,
+            cooperative_matrix: false,
+            timestamps: false,
+        }
+    }
+
+    #[test]
+    fn choices_are_read_from_text() {
+        assert_eq!("Auto".parse::<DeviceChoice>().unwrap(), DeviceChoice::Auto);
+        assert_eq!(" cpu".parse::<DeviceChoice>().unwrap(), DeviceChoice::Cpu);
+        assert_eq!("2".parse::<DeviceChoice>().unwrap(), DeviceChoice::Index(2));
+        assert_eq!("RTX 3060".parse::<DeviceChoice>().unwrap(), DeviceChoice::Name("RTX 3060".into()));
+        assert!(matches!("".parse::<DeviceChoice>(), Err(Error::Usage(_))));
+    }
+
+    #[test]
+    fn a_name_finds_its_one_adapter() {
+        let list = [
+            adapter(0, "GeForce RTX 3060", "Vulkan"),
+            adapter(1, "GeForce RTX 4090", "Vulkan"),
+            adapter(2, "llvmpipe", "Vulkan"),
+            adapter(3, "GeForce RTX 3060", "Dx12"),
+        ];
+        assert_eq!(by_name("LLVM", list.iter()).unwrap(), 2);
+        assert_eq!(by_name("3060", list.iter()).unwrap(), 0, "the same card through a second API counts once");
+        let Err(Error::Usage(ambiguous)) = by_name("rtx", list.iter()) else { panic!("two cards have this name") };
+        assert!(ambiguous.contains("3060") && ambiguous.contains("4090") && !ambiguous.contains("llvmpipe"));
+        let Err(Error::Usage(unknown)) = by_name("Radeon", list.iter()) else { panic!("no card has this name") };
+        assert!(unknown.contains("Radeon") && unknown.contains("llvmpipe"), "{unknown}");
+    }
+}

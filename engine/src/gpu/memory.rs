@@ -1,0 +1,115 @@
+//! How much memory a device holds: Burn's pool on a GPU, a counting allocator on the CPU.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::Device;
+
+/// One reading of a device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUse {
+    /// Bytes of live tensors; on the CPU, of everything the program has allocated.
+    pub in_use_bytes: u64,
+    /// Bytes taken from the driver, with what is kept for reuse. On the CPU equal to `in_use_bytes`.
+    pub reserved_bytes: u64,
+    /// Most bytes in use since the start or since [`reset_peak`]. Exact on the CPU; on a GPU the highest *reading*, since
+    /// the pool keeps no peak of its own: what lives only between two readings is not in it.
+    pub peak_bytes: u64,
+}
+
+/// Highest reading of every GPU device.
+static GPU_PEAKS: Mutex<Vec<(Device, u64)>> = Mutex::new(Vec::new());
+
+/// Reads the memory of `device`. Cheap, and exact between operations without waiting for the GPU.
+/// None on the CPU when [`CountingAllocator`] is not installed.
+pub fn memory_use(device: &Device) -> Option<MemoryUse> {
+    let device = device.clone().without_autodiff();
+    let Some(pool) = device.memory_pool_usage() else { return cpu_memory_use() };
+    let mut peaks = GPU_PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = peaks.iter().position(|(known, _)| *known == device).unwrap_or_else(|| {
+        peaks.push((device, 0));
+        peaks.len() - 1
+    });
+    let peak = &mut peaks[place].1;
+    *peak = pool.bytes_in_use.max(*peak);
+    Some(MemoryUse { in_use_bytes: pool.bytes_in_use, reserved_bytes: pool.bytes_reserved, peak_bytes: *peak })
+}
+
+/// Starts a new peak on every device.
+pub fn reset_peak() {
+    GPU_PEAKS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    PEAK.store(IN_USE.load(Relaxed), Relaxed);
+}
+
+fn cpu_memory_use() -> Option<MemoryUse> {
+    let in_use_bytes = IN_USE.load(Relaxed) as u64;
+    // A program that runs holds something: zero means that nobody counts.
+    (in_use_bytes > 0).then(|| MemoryUse {
+        in_use_bytes,
+        reserved_bytes: in_use_bytes,
+        peak_bytes: (PEAK.load(Relaxed) as u64).max(in_use_bytes),
+    })
+}
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn grow(bytes: usize) {
+    let now = IN_USE.fetch_add(bytes, Relaxed) + bytes;
+    PEAK.fetch_max(now, Relaxed);
+}
+
+fn shrink(bytes: usize) {
+    IN_USE.fetch_sub(bytes, Relaxed);
+}
+
+/// The system's allocator, counting: what makes [`memory_use`] work on the CPU.
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: occam_engine::gpu::CountingAllocator = occam_engine::gpu::CountingAllocator;
+/// ```
+pub struct CountingAllocator;
+
+// SAFETY: every method hands its arguments unchanged to `System` and returns what `System` returned, so `System` keeps
+// the contract of `GlobalAlloc`. The counting beside it touches two atomics: it allocates nothing, cannot unwind
+// (atomic arithmetic wraps) and looks at no memory.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of `System`.
+        let memory = unsafe { System.alloc(layout) };
+        if !memory.is_null() {
+            grow(layout.size());
+        }
+        memory
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as for `alloc`.
+        let memory = unsafe { System.alloc_zeroed(layout) };
+        if !memory.is_null() {
+            grow(layout.size());
+        }
+        memory
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller got `memory` from this allocator with this layout, hence from `System`.
+        unsafe { System.dealloc(memory, layout) };
+        shrink(layout.size());
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as for `dealloc`, and the caller keeps `new_size` valid.
+        let moved = unsafe { System.realloc(memory, layout, new_size) };
+        if !moved.is_null() {
+            match new_size.checked_sub(layout.size()) {
+                Some(more) => grow(more),
+                None => shrink(layout.size() - new_size),
+            }
+        }
+        moved
+    }
+}

@@ -1,0 +1,92 @@
+//! The table of every compute shader in `shaders/`, and the text that a device gets.
+//!
+//! A file is WGSL with two additions. A line `//!include NAME` is replaced by `shaders/shared/NAME.wgsl`; shared pieces
+//! include nothing themselves. `{{ key }}` is replaced by the value of the permutation, and `{{ workgroup_size }}` and
+//! `{{ params_binding }}` by those of the table, also inside shared pieces and in include lines.
+//!
+//! Every file has one entry point `main`, a one-dimensional workgroup, its tensors as `var<storage, read_write>` at the
+//! bindings 0, 1, ... (Burn keeps several tensors in one buffer, and wgpu refuses a buffer that is read-only and writable
+//! at once), and after them the parameters of the launch, from `shared/params.wgsl`.
+//!
+//! To add a kernel: the file, a constant here, its place in [`ALL`].
+
+/// One set of values for the placeholders of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permutation {
+    pub name: &'static str,
+    /// Placeholder and what stands for it.
+    pub values: &'static [(&'static str, &'static str)],
+}
+
+/// The only permutation of a file without placeholders.
+pub const PLAIN: Permutation = Permutation { name: "plain", values: &[] };
+
+/// One file in `shaders/` and what the host knows about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shader {
+    /// File name without its ending.
+    pub name: &'static str,
+    pub text: &'static str,
+    pub permutations: &'static [Permutation],
+    /// Threads of a workgroup.
+    pub workgroup_size: u32,
+    /// Tensors that it binds; the parameters come after them.
+    pub buffers: usize,
+    /// Most workgroups of one dispatch, so that none runs above 100 ms at 1 TFLOP/s and 25 GB/s: drivers kill long
+    /// ones. At most 65,535. Larger launches are split.
+    pub max_groups: u32,
+}
+
+impl Shader {
+    /// The WGSL of one permutation.
+    pub fn source(&self, permutation: &Permutation) -> String {
+        let fill = |text: &str| {
+            let mut text = text.replace("{{ workgroup_size }}", &self.workgroup_size.to_string());
+            text = text.replace("{{ params_binding }}", &self.buffers.to_string());
+            for (key, value) in permutation.values {
+                text = text.replace(&format!("{{{{ {key} }}}}"), value);
+            }
+            text
+        };
+        let mut source = String::new();
+        for line in fill(self.text).lines() {
+            match line.strip_prefix("//!include ").and_then(|name| shared(name.trim())) {
+                Some(piece) => source.push_str(&fill(piece)),
+                None => source.push_str(line),
+            }
+            source.push('\n');
+        }
+        source
+    }
+}
+
+/// Pieces of `shaders/shared/` by name.
+pub const SHARED: &[(&str, &str)] = &[
+    ("params", include_str!("../../../shaders/shared/params.wgsl")),
+    ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
+];
+
+fn shared(name: &str) -> Option<&'static str> {
+    SHARED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Every compute shader.
+pub const ALL: &[&Shader] = &[&SCAN_SUMS, &SCAN_BLOCKS];
+
+pub const SCAN_SUMS: Shader = Shader {
+    name: "scan_sums",
+    text: include_str!("../../../shaders/scan_sums.wgsl"),
+    permutations: &[PLAIN],
+    workgroup_size: 256,
+    buffers: 2,
+    max_groups: 16_384,
+};
+
+pub const SCAN_BLOCKS: Shader = Shader {
+    name: "scan_blocks",
+    text: include_str!("../../../shaders/scan_blocks.wgsl"),
+    permutations: &[PLAIN],
+    workgroup_size: 256,
+    buffers: 3,
+    max_groups: 16_384,
+};
