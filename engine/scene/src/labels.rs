@@ -1,6 +1,6 @@
 //! Classes: their names and colours, and how the ids of a data set's files map to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,36 @@ impl LabelMap {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
+    /// What is wrong with the map, if anything: a free-space id that is no class, an ignored id that is one, more classes
+    /// than ids, names that are missing or taken, a file id with two meanings.
+    pub fn check(&self) -> Result<(), String> {
+        if self.len() > 256 {
+            return Err(format!("{} classes, expected at most 256: a class id is one byte", self.len()));
+        }
+        if usize::from(self.empty_id) >= self.len() {
+            return Err(format!("empty_id is {}, expected the id of one of the {} classes", self.empty_id, self.len()));
+        }
+        if let Some(class) = self.classes.get(usize::from(self.ignore_id)) {
+            return Err(format!("ignore_id is {}, the id of class \"{}\"", self.ignore_id, class.name));
+        }
+        let mut names = BTreeSet::new();
+        let mut meanings: BTreeMap<u16, &str> = self.ignored_file_ids.iter().map(|id| (*id, "ignored")).collect();
+        for (id, class) in self.classes.iter().enumerate() {
+            if class.name.trim().is_empty() {
+                return Err(format!("class {id} has no name"));
+            }
+            if !names.insert(&class.name) {
+                return Err(format!("two classes are called \"{}\"", class.name));
+            }
+            for file_id in &class.file_ids {
+                if let Some(other) = meanings.insert(*file_id, &class.name) {
+                    return Err(format!("file id {file_id} means \"{other}\" and \"{}\"", class.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Number of classes, free space included.
     pub fn len(&self) -> usize {
         self.classes.len()
@@ -84,5 +114,106 @@ impl LabelMap {
     /// Colour of a class; grey for ids outside the map.
     pub fn colour(&self, class: u8) -> [u8; 3] {
         self.classes.get(usize::from(class)).map_or([128; 3], |c| c.colour)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_map_parses_and_is_consistent() {
+        for (name, text) in BUILT_IN {
+            let map: LabelMap = toml::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+            map.check().unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(map.name, name);
+            assert_eq!(LabelMap::built_in(name), Some(map.clone()));
+            // Two classes of one colour cannot be told apart in a picture.
+            let colours: BTreeSet<[u8; 3]> = map.classes.iter().map(|c| c.colour).collect();
+            assert_eq!(colours.len(), map.len(), "{name}: two classes share a colour");
+            for class in 0..map.len() as u8 {
+                assert_eq!(map.lookup().get(&map.file_id(class)), Some(&class), "{name}: writing and reading {class}");
+            }
+        }
+        assert_eq!(LabelMap::built_in_names().count(), BUILT_IN.len());
+        assert_eq!(LabelMap::built_in("no such map"), None);
+    }
+
+    /// The learning map and its inverse as published with the SemanticKITTI tools, with the rule of the completion task.
+    #[test]
+    fn semantic_kitti_follows_the_completion_rule() {
+        let map = LabelMap::built_in("semantic-kitti").unwrap();
+        let published: [(u16, u8); 34] = [
+            (0, 0),
+            (1, 255),
+            (10, 1),
+            (11, 2),
+            (13, 5),
+            (15, 3),
+            (16, 5),
+            (18, 4),
+            (20, 5),
+            (30, 6),
+            (31, 7),
+            (32, 8),
+            (40, 9),
+            (44, 10),
+            (48, 11),
+            (49, 12),
+            (50, 13),
+            (51, 14),
+            (52, 255),
+            (60, 9),
+            (70, 15),
+            (71, 16),
+            (72, 17),
+            (80, 18),
+            (81, 19),
+            (99, 255),
+            (252, 1),
+            (253, 7),
+            (254, 6),
+            (255, 8),
+            (256, 5),
+            (257, 5),
+            (258, 4),
+            (259, 5),
+        ];
+        assert_eq!(map.lookup(), published.into_iter().collect());
+        let inverse = [0, 10, 11, 15, 18, 20, 30, 31, 32, 40, 44, 48, 49, 50, 51, 70, 71, 72, 80, 81];
+        assert_eq!((0..20).map(|class| map.file_id(class)).collect::<Vec<_>>(), inverse);
+        assert_eq!((map.len(), map.empty_id, map.ignore_id), (20, 0, 255));
+    }
+
+    #[test]
+    fn occ3d_has_free_space_last_and_the_demo_map_first() {
+        let occ3d = LabelMap::built_in("occ3d-nuscenes").unwrap();
+        assert_eq!((occ3d.len(), occ3d.empty_id, occ3d.classes[17].name.as_str()), (18, 17, "free"));
+        let demo = LabelMap::built_in("demo").unwrap();
+        assert_eq!((demo.len(), demo.empty_id), (12, 0));
+    }
+
+    #[test]
+    fn check_finds_what_makes_a_map_ambiguous() {
+        let good = LabelMap::built_in("demo").unwrap();
+        let broken = |change: fn(&mut LabelMap)| {
+            let mut map = good.clone();
+            change(&mut map);
+            map.check().unwrap_err()
+        };
+        assert!(broken(|m| m.empty_id = 12).contains("empty_id is 12"));
+        assert!(broken(|m| m.ignore_id = 3).contains("class \"terrain\""));
+        assert!(broken(|m| m.classes[2].name = "road".into()).contains("two classes are called \"road\""));
+        assert!(broken(|m| m.classes[2].name = " ".into()).contains("class 2 has no name"));
+        assert!(broken(|m| m.classes[2].file_ids = vec![1]).contains("file id 1 means \"road\" and \"sidewalk\""));
+        assert!(broken(|m| m.ignored_file_ids = vec![4]).contains("file id 4 means \"ignored\" and \"building\""));
+        assert!(broken(|m| m.classes.clear()).contains("0 classes"));
+        assert!(broken(|m| m.classes = vec![m.classes[1].clone(); 257]).contains("at most 256"));
+    }
+
+    #[test]
+    fn ids_outside_the_map_have_a_colour_and_keep_their_number() {
+        let map = LabelMap::built_in("demo").unwrap();
+        assert_eq!((map.colour(200), map.file_id(200)), ([128; 3], 200));
     }
 }

@@ -1,8 +1,11 @@
-//! Metrics of semantic scene completion.
+//! Metrics of semantic scene completion, and the baselines that a network has to beat.
+//!
+//! One [`Confusion`] is filled over the whole split and scored once; averaging the scores of single frames gives other
+//! numbers than the published ones.
 
-/// Scores of a confusion matrix.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Scores {
-    pub iou: f64,
-    pub miou: f64,
-}
+pub mod baseline;
+mod confusion;
+mod scores;
+
+pub use confusion::Confusion;
+pub use scores::{AbsentPolicy, Scores};
