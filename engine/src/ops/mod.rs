@@ -5,5 +5,6 @@
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
 pub mod scan;
+pub mod voxelize;
 
 pub use scan::exclusive_scan;

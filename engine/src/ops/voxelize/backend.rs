@@ -1,0 +1,89 @@
+//! The operations as Burn's backends see them.
+
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, ExtensionType, backend_extension};
+use occam_scene::GridSpec;
+
+use super::keys::KeyLayout;
+
+/// Points grouped by voxel, with what every caller wants to know of a voxel.
+#[derive(ExtensionType)]
+pub struct Groups<B: Backend> {
+    /// `[V, 4]`: batch, x, y, z.
+    pub coords: IntTensor<B>,
+    /// `[V]`.
+    pub count: IntTensor<B>,
+    /// `[V, 3]`, metres.
+    pub mean: FloatTensor<B>,
+    /// `[N]`, -1 for a point in no voxel.
+    pub voxel_of_point: IntTensor<B>,
+    /// `[N]` or fewer: indices of points, those of one voxel together and in their own order.
+    pub order: IntTensor<B>,
+    /// `[V + 1]`: voxel v holds `order[starts[v]..starts[v + 1]]`.
+    pub starts: IntTensor<B>,
+    /// Why there is no result; the tensors are then without meaning.
+    pub error: Option<crate::Error>,
+}
+
+/// Arguments are checked by the public functions: points are `[N, 3]` f32, integers i32, and `offsets` ascends from 0
+/// to N.
+#[backend_extension(Flex, Autodiff)]
+pub trait VoxelOps: Backend {
+    fn voxel_groups(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec, layout: KeyLayout) -> Groups<Self>;
+
+    /// `[N, F]` to `[V, F]`.
+    fn voxel_mean_features(
+        features: FloatTensor<Self>,
+        order: IntTensor<Self>,
+        starts: IntTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// `[N]` to `[V]`.
+    fn voxel_majority(
+        labels: IntTensor<Self>,
+        order: IntTensor<Self>,
+        starts: IntTensor<Self>,
+        ignore: i32,
+    ) -> IntTensor<Self>;
+
+    /// `[B, Z, X, Y]`.
+    fn voxel_occupancy(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec) -> FloatTensor<Self>;
+}
+
+/// Nothing here has a derivative: results are constants on an autodiff device.
+impl<B: VoxelOps, C: CheckpointStrategy> VoxelOps for Autodiff<B, C> {
+    fn voxel_groups(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec, layout: KeyLayout) -> Groups<Self> {
+        let groups = B::voxel_groups(points.into_primitive(), offsets, spec, layout);
+        Groups {
+            coords: groups.coords,
+            count: groups.count,
+            mean: Self::from_inner(groups.mean),
+            voxel_of_point: groups.voxel_of_point,
+            order: groups.order,
+            starts: groups.starts,
+            error: groups.error,
+        }
+    }
+
+    fn voxel_mean_features(
+        features: FloatTensor<Self>,
+        order: IntTensor<Self>,
+        starts: IntTensor<Self>,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::voxel_mean_features(features.into_primitive(), order, starts))
+    }
+
+    fn voxel_majority(
+        labels: IntTensor<Self>,
+        order: IntTensor<Self>,
+        starts: IntTensor<Self>,
+        ignore: i32,
+    ) -> IntTensor<Self> {
+        B::voxel_majority(labels, order, starts, ignore)
+    }
+
+    fn voxel_occupancy(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec) -> FloatTensor<Self> {
+        Self::from_inner(B::voxel_occupancy(points.into_primitive(), offsets, spec))
+    }
+}
