@@ -1,0 +1,75 @@
+//! What can be typed. Each command's flags stand with the command.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands::{gpus, presets, train};
+
+/// Trains networks that turn point clouds into 3D semantic occupancy, on any GPU, inside its memory.
+#[derive(Parser)]
+#[command(name = "occam", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 3 does not fit in memory;
+75 stopped by SIGTERM, saved; 130 stopped by Ctrl-C, saved.
+
+Start here: occam train --no-gui";
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train a network on a data set, or on the built-in demo world
+    Train(Box<train::TrainArgs>),
+    /// List the presets that training can start from
+    Presets,
+    /// List the devices that training can run on
+    Gpus,
+}
+
+/// How the program talks; every command takes these.
+#[derive(Args, Clone, Copy)]
+pub struct OutputArgs {
+    /// Lines for people, or one JSON object per line on stdout and nothing else there
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", display_order = 100)]
+    pub log_format: LogFormat,
+    /// Only results, warnings and errors
+    #[arg(short, long, global = true, display_order = 100)]
+    pub quiet: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Runs the command; its value is the program's exit code.
+pub fn run(cli: Cli) -> anyhow::Result<u8> {
+    let out = crate::print::Output::new(cli.output.log_format == LogFormat::Json, cli.output.quiet);
+    match cli.command {
+        None => {
+            use clap::CommandFactory;
+            out.result(Cli::command().render_help())?;
+            Ok(0)
+        }
+        Some(Command::Train(args)) => train::run(&args, out),
+        Some(Command::Presets) => presets::run(out),
+        Some(Command::Gpus) => gpus::run(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

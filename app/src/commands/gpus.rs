@@ -1,0 +1,106 @@
+//! `occam gpus`: what training can run on.
+
+use occam_engine::gpu::{self, AdapterInfo};
+use serde_json::json;
+
+use crate::print::{Output, Table, human};
+
+pub fn run(out: Output) -> anyhow::Result<u8> {
+    let adapters = gpu::adapters();
+    for adapter in &adapters {
+        out.json(&as_json(adapter))?;
+    }
+    if adapters.is_empty() {
+        out.result(
+            "No GPU found; training runs on the CPU. For a GPU install its Vulkan driver (Debian, Ubuntu: \
+             mesa-vulkan-drivers for AMD and Intel, nvidia-driver for NVIDIA).",
+        )?;
+        return Ok(0);
+    }
+    let mut devices = Table::new(["", "name", "kind", "driver"]).left(&[1, 2, 3]);
+    let mut limits =
+        Table::new(["", "largest tensor", "largest buffer", "workgroup memory", "threads", "bindings", "features"])
+            .left(&[6]);
+    for adapter in &adapters {
+        let driver = [&adapter.backend, &adapter.driver, &adapter.driver_info].map(|word| word.trim());
+        devices.row([
+            adapter.index.to_string(),
+            adapter.name.clone(),
+            adapter.kind.to_string(),
+            driver.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", "),
+        ]);
+        limits.row([
+            adapter.index.to_string(),
+            human::bytes(adapter.max_binding_bytes),
+            human::bytes(adapter.max_buffer_bytes),
+            human::bytes(adapter.max_workgroup_memory_bytes.into()),
+            adapter.max_workgroup_invocations.to_string(),
+            adapter.max_storage_buffers.to_string(),
+            features(adapter).join(", "),
+        ]);
+    }
+    out.result(format!("{devices}\n{limits}"))?;
+    out.line("")?;
+    for adapter in &adapters {
+        out.line(format!("kernels on {}: {}", adapter.index, variants(adapter)))?;
+    }
+    out.line("--device takes an index or a part of a name; software adapters run only when named, `cpu` needs no GPU")?;
+    Ok(0)
+}
+
+fn features(adapter: &AdapterInfo) -> Vec<String> {
+    let mut features = Vec::new();
+    if adapter.f16 {
+        features.push("f16".into());
+    }
+    match adapter.subgroup_sizes {
+        Some((low, high)) if low == high => features.push(format!("subgroups of {low}")),
+        Some((low, high)) => features.push(format!("subgroups of {low} to {high}")),
+        None => {}
+    }
+    if adapter.cooperative_matrix {
+        features.push("cooperative matrix".into());
+    }
+    if adapter.timestamps {
+        features.push("timestamps".into());
+    }
+    features
+}
+
+/// How many kernels run in which form: `12 plain`.
+fn variants(adapter: &AdapterInfo) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for kernel in gpu::kernel_variants(adapter) {
+        match counts.iter_mut().find(|(variant, _)| *variant == kernel.variant) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((kernel.variant, 1)),
+        }
+    }
+    counts.iter().map(|(variant, count)| format!("{count} {variant}")).collect::<Vec<_>>().join(", ")
+}
+
+fn as_json(adapter: &AdapterInfo) -> serde_json::Value {
+    let kernels: Vec<_> = gpu::kernel_variants(adapter)
+        .iter()
+        .map(|kernel| json!({ "kernel": kernel.kernel, "variant": kernel.variant }))
+        .collect();
+    json!({
+        "index": adapter.index,
+        "name": adapter.name,
+        "kind": adapter.kind.to_string(),
+        "hardware": adapter.kind.is_hardware(),
+        "backend": adapter.backend,
+        "driver": adapter.driver,
+        "driver_info": adapter.driver_info,
+        "max_binding_bytes": adapter.max_binding_bytes,
+        "max_buffer_bytes": adapter.max_buffer_bytes,
+        "max_storage_buffers": adapter.max_storage_buffers,
+        "max_workgroup_memory_bytes": adapter.max_workgroup_memory_bytes,
+        "max_workgroup_invocations": adapter.max_workgroup_invocations,
+        "f16": adapter.f16,
+        "subgroup_sizes": adapter.subgroup_sizes,
+        "cooperative_matrix": adapter.cooperative_matrix,
+        "timestamps": adapter.timestamps,
+        "kernels": kernels,
+    })
+}

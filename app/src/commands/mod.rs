@@ -1,0 +1,5 @@
+//! One file per command: its flags and what it does. Printing more than a line is left to `print`.
+
+pub mod gpus;
+pub mod presets;
+pub mod train;

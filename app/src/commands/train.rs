@@ -1,0 +1,195 @@
+//! `occam train`: a session with a printer as its face.
+
+use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use occam_engine::scene::LabelMap;
+use occam_engine::session::{Command, Event, Session, StepRecord};
+use occam_engine::train::TrainConfig;
+
+use crate::fail::{self, usage};
+use crate::parse;
+use crate::print::{Output, TrainPrinter};
+use crate::signals::Signals;
+
+/// How often the printer looks at the run.
+const POLL: Duration = Duration::from_millis(100);
+
+#[derive(Args)]
+pub struct TrainArgs {
+    /// Folder in SemanticKITTI's layout to train on; without it, the built-in demo world
+    data: Option<PathBuf>,
+
+    /// Run without a window. There is no window yet, so this only silences the line that says so
+    #[arg(long)]
+    no_gui: bool,
+    /// Starting point of all settings; `occam presets` lists them [default: demo]. Decides most of the memory
+    #[arg(long, value_name = "NAME", default_value = "demo", hide_default_value = true)]
+    preset: String,
+    /// TOML file of settings on top of the preset, such as a run's config.toml [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting on top of preset and file, such as optim.weight_decay=0.05; repeatable [default: none]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse::setting)]
+    sets: Vec<(String, String)>,
+
+    /// auto, cpu, or a GPU's name or index from `occam gpus` [default: auto]. Decides whose memory is used
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Samples per micro-batch [default: the preset's]. Memory of activations grows in proportion
+    #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
+    batch: Option<usize>,
+    /// Micro-batches per optimizer step, to train as with a larger batch [default: the preset's]. Costs no memory
+    #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
+    accumulate: Option<usize>,
+    /// Threads that prepare samples [default: the preset's]. Each holds a few samples in main memory
+    #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
+    workers: Option<usize>,
+    /// Optimizer steps to run [default: the preset's]. No effect on memory
+    #[arg(long, value_name = "N", value_parser = parse::at_least_one, conflicts_with = "epochs")]
+    steps: Option<usize>,
+    /// Passes over the training data, instead of --steps [default: the preset's]. No effect on memory
+    #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
+    epochs: Option<usize>,
+    /// Peak learning rate [default: the preset's]. No effect on memory
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
+    /// Seed of weights, order, augmentation and demo worlds [default: the preset's]. No effect on memory
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+    /// Voxels along x, y, z, such as 128x128x16 [default: the preset's]. Memory grows with their product
+    #[arg(long, value_name = "XxYxZ", value_parser = parse::counts)]
+    grid: Option<[usize; 3]>,
+    /// Edge of a voxel in metres [default: the preset's]. No effect on memory: the grid covers more or less space
+    #[arg(long, value_name = "M", value_parser = parse::metres)]
+    voxel: Option<f32>,
+    /// Number format of the network; only f32 in this version [default: f32]. Four bytes a value
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    precision: Option<Precision>,
+
+    /// Name of the run's folder [default: the preset and a number]. No effect on memory
+    #[arg(long)]
+    name: Option<String>,
+    /// Folder that gets the run's folder [default: runs]. No effect on memory
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Precision {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl TrainArgs {
+    /// The effective configuration: defaults < preset < file < `--set` < flags.
+    fn config(&self) -> anyhow::Result<TrainConfig> {
+        if let Some(precision @ (Precision::F16 | Precision::Bf16)) = self.precision {
+            let name = if precision == Precision::F16 { "f16" } else { "bf16" };
+            return Err(usage(format!(
+                "--precision {name}: this version trains in f32 only, because the convolutions it uses would add up in \
+                 {name} and lose small terms; leave the flag out"
+            )));
+        }
+        let mut config = TrainConfig::from_layers(&self.preset, self.config.as_deref(), &self.sets)?;
+        if let Some(data) = &self.data {
+            config.data.path = Some(data.clone());
+        }
+        set(&mut config.device, self.device.as_ref());
+        set(&mut config.steps.batch, self.batch.as_ref());
+        set(&mut config.steps.accumulate, self.accumulate.as_ref());
+        set(&mut config.data.workers, self.workers.as_ref());
+        set(&mut config.steps.steps, self.steps.as_ref());
+        if let Some(epochs) = self.epochs {
+            config.steps.epochs = epochs;
+            config.steps.steps = 0;
+        }
+        set(&mut config.optim.lr, self.lr.as_ref());
+        set(&mut config.seed, self.seed.as_ref());
+        set(&mut config.name, self.name.as_ref());
+        set(&mut config.runs, self.runs.as_ref());
+        self.resize_grid(&mut config);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The grid keeps its floor and where the sensor stands in it: at the same share of its length and width.
+    fn resize_grid(&self, config: &mut TrainConfig) {
+        if self.grid.is_none() && self.voxel.is_none() {
+            return;
+        }
+        let old = config.grid;
+        let new = &mut config.grid;
+        new.counts = self.grid.unwrap_or(old.counts);
+        new.voxel_size_m = self.voxel.map_or(old.voxel_size_m, |edge| [edge; 3]);
+        for axis in 0..2 {
+            let before = old.voxel_size_m[axis] * old.counts[axis] as f32;
+            let after = new.voxel_size_m[axis] * new.counts[axis] as f32;
+            if before > 0.0 {
+                new.origin_m[axis] = old.origin_m[axis] * (after / before);
+            }
+        }
+    }
+}
+
+fn set<T: Clone>(place: &mut T, value: Option<&T>) {
+    if let Some(value) = value {
+        place.clone_from(value);
+    }
+}
+
+pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
+    let config = args.config()?;
+    if !args.no_gui {
+        out.note("the window is not there yet; training runs without it, as with --no-gui");
+    }
+    let signals = Signals::install().context("cannot listen for Ctrl-C")?;
+    let map = LabelMap::built_in(if config.data.path.is_none() { "demo" } else { "semantic-kitti" });
+    let classes = map.map(|map| map.classes.into_iter().map(|class| class.name).collect()).unwrap_or_default();
+    let mut printer = TrainPrinter::new(out, classes, config.data.path.as_deref());
+    let session = Session::start(config)?;
+    let mut last_step = 0;
+    let mut asked_to_stop = false;
+    loop {
+        if signals.stop_asked() && !asked_to_stop {
+            asked_to_stop = true;
+            printer.stopping();
+            // A trainer that is gone already has sent its last event.
+            let _ = session.commands.send(Command::Stop);
+        }
+        let event = session.events.recv_timeout(POLL);
+        for step in new_steps(&session, &mut last_step) {
+            printer.step(&step);
+        }
+        match event {
+            Ok(event) => {
+                printer.event(&event);
+                match event {
+                    Event::Failed(error) => return Err(error.into()),
+                    Event::Done(summary) => return Ok(if summary.interrupted { signals.exit_code() } else { 0 }),
+                    _ => {}
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                printer.clear();
+                return Err(fail::bug());
+            }
+        }
+    }
+}
+
+/// Steps that were taken since the last look, oldest first.
+fn new_steps(session: &Session, last: &mut usize) -> Vec<StepRecord> {
+    let history = session.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let from = history.steps.partition_point(|step| step.step <= *last);
+    let new = history.steps[from..].to_vec();
+    if let Some(step) = new.last() {
+        *last = step.step;
+    }
+    new
+}

@@ -1,0 +1,67 @@
+//! Values of flags.
+
+/// Three counts as `256x256x32`.
+pub fn counts(text: &str) -> Result<[usize; 3], String> {
+    let parts: Vec<usize> = text
+        .split(['x', 'X', ','])
+        .map(|p| p.trim().parse().ok().filter(|n| *n > 0))
+        .collect::<Option<_>>()
+        .unwrap_or_default();
+    parts.try_into().map_err(|_| format!("found {text:?}, expected three counts such as 256x256x32"))
+}
+
+/// A count of at least one.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(value) if value > 0 => Ok(value),
+        _ => Err(format!("found {text:?}, expected a whole number of at least 1")),
+    }
+}
+
+/// `key=value`, both sides trimmed.
+pub fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("found {text:?}, expected key=value such as optim.lr=1e-3")),
+    }
+}
+
+/// A length in metres.
+pub fn metres(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err(format!("found {text:?}, expected a positive number of metres such as 0.2")),
+    }
+}
+
+/// A place as `x,y,z`, metres.
+pub fn position(text: &str) -> Result<[f64; 3], String> {
+    let parts: Vec<f64> = text
+        .split(',')
+        .map(|p| p.trim().parse().ok().filter(|v: &f64| v.is_finite()))
+        .collect::<Option<_>>()
+        .unwrap_or_default();
+    parts.try_into().map_err(|_| format!("found {text:?}, expected x,y,z in metres such as 12.5,-3,1.8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_and_places() {
+        assert_eq!(counts("256x256x32"), Ok([256, 256, 32]));
+        assert_eq!(counts("8, 8, 8"), Ok([8, 8, 8]));
+        for wrong in ["", "8x8", "8x8x8x8", "8x0x8", "axbxc", "-8x8x8"] {
+            assert!(counts(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(position("12.5,-3, 1.8"), Ok([12.5, -3.0, 1.8]));
+        for wrong in ["", "1,2", "1,2,nan", "1,2,3,4"] {
+            assert!(position(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(metres("0.2"), Ok(0.2));
+        for wrong in ["0", "-1", "inf", "nan", "a"] {
+            assert!(metres(wrong).is_err(), "{wrong}");
+        }
+    }
+}

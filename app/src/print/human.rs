@@ -1,0 +1,112 @@
+//! Numbers as people read them.
+
+/// Bytes in binary units: `512 B`, `1.5 GiB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // What would round to 1024 is one of the next unit.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// An integer with thousands separators: `124,668`.
+pub fn count(value: usize) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A count and its noun: `1 point`, `2,000 points`.
+pub fn counted(value: usize, noun: &str) -> String {
+    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+}
+
+/// A length of time: `850 ms`, `12.3 s`, `3 min 05 s`, `2 h 10 min`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        _ if seconds < 0.9995 => format!("{:.0} ms", seconds * 1e3),
+        _ if seconds < 59.95 => format!("{seconds:.1} s"),
+        0..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+/// A share as a percentage with one decimal; `-` when there is none.
+pub fn percent(share: f64) -> String {
+    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "-".into() }
+}
+
+/// A size in bytes as people write it: `4GiB`, `512 MiB`, `8G`, `1.5gb`, `1000000`.
+///
+/// K, M, G, T mean powers of 1024 with or without `iB`; `KB`, `MB`, `GB`, `TB` mean powers of 1000.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let expected = || format!("found {text:?}, expected a size such as 4GiB, 512MiB or 8GB");
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let number: f64 = number.parse().map_err(|_| expected())?;
+    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "ki" | "kib" => 1024.0,
+        "m" | "mi" | "mib" => 1024.0 * 1024.0,
+        "g" | "gi" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "ti" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err(expected()),
+    };
+    let size = number * factor;
+    if size.is_finite() && (1.0..1e18).contains(&size) { Ok(size as u64) } else { Err(expected()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_written() {
+        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(parse_bytes(" 512 mib "), Ok(512 << 20));
+        assert_eq!(parse_bytes("1.5G"), Ok(3 << 29));
+        assert_eq!(parse_bytes("8GB"), Ok(8_000_000_000));
+        assert_eq!(parse_bytes("1000000"), Ok(1_000_000));
+        for wrong in ["", "GiB", "4 parsecs", "-1GiB", "0", "1e9", "1.2.3G", "99999999999T"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
+        assert_eq!(bytes(3 << 29), "1.5 GiB");
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(124_668), "124,668");
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(counted(1, "point"), "1 point");
+        assert_eq!(duration(0.85), "850 ms");
+        assert_eq!(duration(12.34), "12.3 s");
+        assert_eq!(duration(185.0), "3 min 05 s");
+        assert_eq!(duration(7800.0), "2 h 10 min");
+        assert_eq!(percent(f64::NAN), "-");
+        assert_eq!(percent(0.4567), "45.7 %");
+    }
+}

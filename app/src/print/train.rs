@@ -1,0 +1,243 @@
+//! The face of a run in a terminal, in a log file and in JSON.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use occam_engine::Error;
+use occam_engine::scene::metrics::Scores;
+use occam_engine::session::{Event, RunInfo, StepRecord, Summary};
+use serde_json::{Value, json};
+
+use super::{Output, human, scores};
+
+/// Least time between two lines of progress where no bar can be drawn.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+/// A slow run says something at least this often.
+const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+
+/// Prints one run. What it prints may get lost; the run's folder holds everything.
+pub struct TrainPrinter {
+    out: Output,
+    classes: Vec<String>,
+    /// `None` for the demo world.
+    data: Option<String>,
+    bar: Option<ProgressBar>,
+    total_steps: usize,
+    first_step: Option<Instant>,
+    last_line: Option<(Instant, usize)>,
+    /// Of the last validation.
+    validation: Option<(f64, f64)>,
+}
+
+impl TrainPrinter {
+    /// `classes` are the names by class id; `data` is the folder as the user named it.
+    pub fn new(out: Output, classes: Vec<String>, data: Option<&Path>) -> Self {
+        Self {
+            out,
+            classes,
+            data: data.map(|d| d.display().to_string()),
+            bar: None,
+            total_steps: 0,
+            first_step: None,
+            last_line: None,
+            validation: None,
+        }
+    }
+
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Started(info) => self.started(info),
+            Event::Loaded { baselines } => {
+                self.json(&json!({ "event": "loaded", "baselines": scores::json_named(baselines, &self.classes) }));
+                if let Some((name, best)) = baselines.iter().max_by(|a, b| a.1.iou.total_cmp(&b.1.iou)) {
+                    self.line(&format!("to beat     IoU {} ({name})", human::percent(best.iou)));
+                }
+                self.start_bar();
+            }
+            Event::Evaluated { step, scores: found } => {
+                self.validation = Some((found.iou, found.miou));
+                let scores = scores::json(found, &self.classes);
+                self.json(&json!({ "event": "evaluated", "step": step, "scores": scores }));
+                let (iou, miou) = (human::percent(found.iou), human::percent(found.miou));
+                self.line(&format!("step {step}: validation IoU {iou}, mIoU {miou}"));
+            }
+            Event::Checkpoint { step, path } => {
+                self.json(&json!({ "event": "checkpoint", "step": step, "path": path }));
+                self.line(&format!("step {step}: saved {}", path.display()));
+            }
+            Event::Warning(text) => {
+                self.json(&json!({ "event": "warning", "message": text }));
+                self.aside(|_| Output::warning(text));
+            }
+            Event::Failed(error) => self.failed(error),
+            Event::Done(summary) => self.done(summary),
+        }
+    }
+
+    fn started(&mut self, info: &RunInfo) {
+        self.total_steps = info.total_steps;
+        self.json(&json!({
+            "event": "started",
+            "run": info.run,
+            "device": info.device,
+            "network": info.network,
+            "parameters": info.parameters,
+            "train_samples": info.train_samples,
+            "validation_samples": info.validation_samples,
+            "total_steps": info.total_steps,
+            "seed": info.seed,
+        }));
+        self.line(&format!("device      {}", info.device));
+        self.line(&format!(
+            "data        {}: {} scenes to train on, {} to validate on",
+            self.data.as_deref().unwrap_or("demo world"),
+            human::count(info.train_samples),
+            human::count(info.validation_samples)
+        ));
+        self.line(&format!("network     {}, {}", info.network, human::counted(info.parameters, "parameter")));
+        self.line(&format!("steps       {}, seed {}", human::count(info.total_steps), info.seed));
+        self.line(&format!("run         {}", info.run.display()));
+    }
+
+    fn start_bar(&mut self) {
+        if self.out.wants_bar() {
+            // The template is constant; a bar without style would do as well.
+            let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len}  {wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("=> ");
+            self.bar = Some(ProgressBar::new(self.total_steps as u64).with_style(style));
+        }
+    }
+
+    pub fn step(&mut self, record: &StepRecord) {
+        if self.out.is_json() {
+            let mut value = serde_json::to_value(record).unwrap_or_default();
+            if let Value::Object(fields) = &mut value {
+                fields.insert("event".into(), "step".into());
+            }
+            self.json(&value);
+            return;
+        }
+        let now = Instant::now();
+        let began = *self
+            .first_step
+            .get_or_insert_with(|| now.checked_sub(Duration::from_secs_f64(record.step_ms / 1e3)).unwrap_or(now));
+        let left = self.total_steps.saturating_sub(record.step);
+        let per_step = (now - began).as_secs_f64() / record.step.max(1) as f64;
+        let text = self.progress_text(record, per_step * left as f64);
+        if let Some(bar) = &self.bar {
+            bar.set_position(record.step as u64);
+            bar.set_message(text);
+        } else if self.line_is_due(record.step, now) {
+            self.last_line = Some((now, record.step));
+            self.line(&format!("step {}/{}  {text}", record.step, self.total_steps));
+        }
+    }
+
+    fn line_is_due(&self, step: usize, now: Instant) -> bool {
+        let Some((then, last)) = self.last_line else { return true };
+        let quiet_for = now - then;
+        step == self.total_steps
+            || quiet_for >= LINE_AT_LEAST_EVERY
+            || quiet_for >= LINE_EVERY && (step - last) * 20 >= self.total_steps
+    }
+
+    fn progress_text(&self, record: &StepRecord, eta_s: f64) -> String {
+        let mut parts = vec![format!("loss {:.4}", record.loss)];
+        if let Some((iou, miou)) = self.validation {
+            parts.push(format!("IoU {}  mIoU {}", human::percent(iou), human::percent(miou)));
+        }
+        parts.push(format!("{}/step", human::duration(record.step_ms / 1e3)));
+        if let Some(in_use) = record.in_use_bytes {
+            let peak = record.peak_bytes.map(|p| format!(", peak {}", human::bytes(p))).unwrap_or_default();
+            parts.push(format!("memory {}{peak}", human::bytes(in_use)));
+        }
+        parts.push(format!("ETA {}", human::duration(eta_s)));
+        parts.join("  ")
+    }
+
+    /// The user asked to stop; the engine finishes the step.
+    pub fn stopping(&mut self) {
+        self.aside(|out| out.note("finishing the step and saving; Ctrl-C again stops at once"));
+    }
+
+    fn failed(&mut self, error: &Error) {
+        self.clear();
+        let code = error.exit_code();
+        self.json(&json!({ "event": "failed", "message": error.to_string(), "exit_code": code }));
+    }
+
+    fn done(&mut self, summary: &Summary) {
+        self.clear();
+        self.json(&json!({
+            "event": "done",
+            "run": summary.run,
+            "steps": summary.steps,
+            "seconds": summary.seconds,
+            "interrupted": summary.interrupted,
+            "first_losses_mean": summary.first_losses_mean,
+            "last_losses_mean": summary.last_losses_mean,
+            "validation": summary.validation.as_ref().map(|s| scores::json(s, &self.classes)),
+            "baselines": scores::json_named(&summary.baselines, &self.classes),
+            "peak_bytes": summary.peak_bytes,
+        }));
+        let run = summary.run.display().to_string();
+        if self.out.is_quiet() {
+            let _ = self.out.result(&run);
+            return;
+        }
+        let named = summary.baselines.iter().map(|(name, scores)| (name.as_str(), scores));
+        let columns: Vec<(&str, &Scores)> =
+            summary.validation.iter().map(|scores| ("this run", scores)).chain(named).collect();
+        if summary.validation.is_some() {
+            self.line(&format!("\n{}", scores::table(&columns, &self.classes)));
+        }
+        if summary.interrupted {
+            self.line(&format!("stopped after step {} of {}, saved", summary.steps, self.total_steps));
+        }
+        self.line(&format!(
+            "loss        {:.4} in the first tenth of the steps, {:.4} in the last",
+            summary.first_losses_mean, summary.last_losses_mean
+        ));
+        self.line(&format!(
+            "time        {} for {}",
+            human::duration(summary.seconds),
+            human::counted(summary.steps, "step")
+        ));
+        if let Some(peak) = summary.peak_bytes {
+            self.line(&format!("memory      {} at its peak", human::bytes(peak)));
+        }
+        self.line(&format!("run         {run}"));
+        let run = super::shell_word(&run);
+        let (scan, data) = match &self.data {
+            Some(data) => (" SCAN.bin", format!(" {}", super::shell_word(data))),
+            None => ("", String::new()),
+        };
+        self.line(&format!("next        occam predict {run}{scan} -o prediction.png"));
+        self.line(&format!("            occam eval {run}{data}"));
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        // A reader that left does not end the run.
+        self.aside(|out| drop(out.line(text)));
+    }
+
+    fn json(&self, value: &Value) {
+        let _ = self.out.json(value);
+    }
+
+    fn aside(&self, print: impl FnOnce(Output)) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| print(self.out)),
+            None => print(self.out),
+        }
+    }
+}

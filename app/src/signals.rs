@@ -1,0 +1,42 @@
+//! Ctrl-C and SIGTERM: the first asks the work to save and end, the second ends the program at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::fail;
+
+/// What the user or the system asked for so far.
+#[derive(Clone)]
+pub struct Signals {
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Takes over both signals for the rest of the program's life.
+    pub fn install() -> io::Result<Self> {
+        let signals = Self { interrupted: Arc::default(), terminated: Arc::default() };
+        for (signal, seen, code) in
+            [(SIGINT, &signals.interrupted, fail::INTERRUPTED), (SIGTERM, &signals.terminated, fail::TERMINATED)]
+        {
+            // Registered before the flag is set by the next line's handler: only a second signal finds it raised.
+            flag::register_conditional_shutdown(signal, i32::from(code), Arc::clone(seen))?;
+            flag::register(signal, Arc::clone(seen))?;
+        }
+        Ok(signals)
+    }
+
+    /// Whether to stop soon.
+    pub fn stop_asked(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
+    }
+
+    /// Exit code of work that ended early on request.
+    pub fn exit_code(&self) -> u8 {
+        if self.terminated.load(Ordering::Relaxed) { fail::TERMINATED } else { fail::INTERRUPTED }
+    }
+}
