@@ -1,1 +1,111 @@
 //! File formats: each reader checks the sizes a file claims against its length before it allocates.
+//!
+//! [`read_cloud`] reads whatever holds points; the other functions read and write one format each. Everything that is
+//! written goes through [`atomic_write`].
+
+mod atomic;
+mod bin;
+mod bytes;
+mod describe;
+mod label;
+mod npy;
+mod npz;
+mod origin;
+mod ply;
+mod poses;
+mod voxels;
+
+#[cfg(test)]
+mod mutation_tests;
+
+use std::path::Path;
+
+use crate::cloud::PointCloud;
+use crate::error::{Error, Place, Result};
+
+pub use atomic::atomic_write;
+pub use describe::{ColumnRange, Description};
+pub use label::{read_labels, write_labels};
+pub use npy::{Array, Values, read_npy};
+pub use npz::{Occ3d, read_npz, read_occ3d, write_npz_semantics};
+pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
+pub use poses::{lidar_poses, read_calibration, read_poses};
+pub use voxels::{read_voxel_bits, read_voxel_labels, write_voxel_labels};
+
+/// How to read a cloud where the file alone does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// 32-bit floats a point in a `.bin`; guessed from the values when absent.
+    pub bin_stride: Option<usize>,
+    /// Keep the points that are there when a PLY file ends early, instead of refusing it.
+    pub lenient: bool,
+}
+
+/// A cloud as it stood in its file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadCloud {
+    pub cloud: PointCloud,
+    /// For people: "PLY binary_little_endian", "KITTI .bin, 4 floats a point".
+    pub format: String,
+    /// To be printed once: guesses, dropped points, ignored columns.
+    pub notes: Vec<String>,
+}
+
+/// Reads points from PLY, KITTI or nuScenes `.bin`, `.npy` (N x 3 or more) or `.npz` (one such array).
+///
+/// The content decides where it can (PLY, numpy), the extension otherwise (`.bin`). Points with a coordinate that is
+/// NaN or infinite are dropped and counted.
+///
+/// # Errors
+///
+/// One [`Error`] for whatever is wrong with the file: missing, empty, a Git LFS pointer, a web page, a format without
+/// a reader, cut off, or at odds with itself.
+pub fn read_cloud(path: &Path, options: &ReadOptions) -> Result<ReadCloud> {
+    let mut read = read_every_point(path, options)?;
+    drop_non_finite(&mut read);
+    Ok(read)
+}
+
+/// Reads a scan and its SemanticKITTI `.label` file; labels and instances replace those of the scan, if it had any.
+///
+/// # Errors
+///
+/// As [`read_cloud`] and [`read_labels`]. The counts are compared before points are dropped.
+pub fn read_labelled_cloud(path: &Path, labels: &Path, options: &ReadOptions) -> Result<ReadCloud> {
+    let mut read = read_every_point(path, options)?;
+    let (label, instance) = read_labels(labels, path, read.cloud.len())?;
+    read.cloud.label = Some(label);
+    read.cloud.instance = Some(instance);
+    drop_non_finite(&mut read);
+    Ok(read)
+}
+
+fn read_every_point(path: &Path, options: &ReadOptions) -> Result<ReadCloud> {
+    let bytes = bytes::load(path)?;
+    bytes::refuse_foreign(path, &bytes)?;
+    if ply::is_ply(&bytes) || bytes::has_extension(path, &["ply"]) {
+        ply::read(path, &bytes, options)
+    } else if bytes.starts_with(npy::MAGIC) || bytes::has_extension(path, &["npy"]) {
+        npy::read_cloud(path, &bytes)
+    } else if bytes.starts_with(npz::MAGIC) || bytes::has_extension(path, &["npz"]) {
+        npz::read_cloud(path, &bytes)
+    } else if bytes::has_extension(path, &["bin"]) {
+        bin::read(path, &bytes, options)
+    } else if bytes::has_extension(path, &["label"]) {
+        Err(Error::new(path, Place::File, "labels", "points").hint("Name the scan that they belong to"))
+    } else {
+        Err(Error::new(path, Place::File, "an unknown kind of file", "PLY, KITTI .bin, .npy or .npz")
+            .hint("Convert it to PLY, or give it its usual extension"))
+    }
+}
+
+fn drop_non_finite(read: &mut ReadCloud) {
+    read.cloud.drop_non_finite();
+    if read.cloud.dropped_non_finite > 0 {
+        let dropped = bytes::count(read.cloud.dropped_non_finite as u64, "point");
+        read.notes.push(format!("dropped {dropped} with a coordinate that is NaN or infinite"));
+    }
+    if read.cloud.is_empty() {
+        read.notes.push("no points are left".into());
+    }
+}

@@ -1,0 +1,242 @@
+//! numpy `.npz` archives, and what Occ3D stores in them.
+
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+
+use npyz::WriterBuilder;
+use npyz::npz::{NpzArchive, NpzWriter};
+
+use super::npy::{self, Array};
+use super::{ReadCloud, atomic_write, bytes};
+use crate::error::{Error, Place, Result};
+use crate::grid::{AxisOrder, GridSpec, VoxelGrid};
+
+pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
+/// Unpacked size of a member; a full SemanticKITTI grid of f32 class scores is 160 MiB.
+const LARGEST_MEMBER: u64 = 4 << 30;
+/// Deflate cannot pack 1,032 bytes into less than one; a member that claims more is no array.
+const LARGEST_RATIO: u64 = 1040;
+
+/// One Occ3D-nuScenes ground truth (Tian et al., "Occ3D", NeurIPS 2023): 200 x 200 x 16 voxels of 0.4 m around the car.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Occ3d {
+    /// Class 17 is free space.
+    pub semantics: VoxelGrid,
+    /// Voxels that some LiDAR sweep of the scene observed.
+    pub mask_lidar: Option<Vec<bool>>,
+    /// Voxels that some camera of the frame observed; the benchmark counts these.
+    pub mask_camera: Option<Vec<bool>>,
+}
+
+/// Grid of Occ3D-nuScenes, in the frame of the car.
+fn occ3d_spec() -> GridSpec {
+    GridSpec {
+        origin_m: [-40.0, -40.0, -1.0],
+        voxel_size_m: [0.4; 3],
+        counts: [200, 200, 16],
+        axis_order: AxisOrder::Xyz,
+        empty_id: 17,
+        ignore_id: 255,
+    }
+}
+
+/// Reads every array of an archive, with its name, in the order of the archive.
+///
+/// # Errors
+///
+/// As [`super::read_npy`]; also when a member is packed in a way no array is (archive bombs) or damaged.
+pub fn read_npz(path: &Path) -> Result<Vec<(String, Array)>> {
+    let bytes = bytes::load(path)?;
+    bytes::refuse_foreign(path, &bytes)?;
+    members(path, &bytes)
+}
+
+/// Reads `semantics` and, where they are there, `mask_lidar` and `mask_camera` of an Occ3D `labels.npz`.
+///
+/// # Errors
+///
+/// As [`read_npz`]; also when an array is missing or not 200 x 200 x 16.
+pub fn read_occ3d(path: &Path) -> Result<Occ3d> {
+    let spec = occ3d_spec();
+    let mut arrays = read_npz(path)?;
+    let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
+    let mut take = |wanted: &str| -> Result<Option<Vec<u8>>> {
+        let Some(index) = arrays.iter().position(|(name, _)| name == wanted) else { return Ok(None) };
+        let (_, array) = arrays.swap_remove(index);
+        if array.shape != spec.counts {
+            let found = format!("{wanted} of shape {:?}", array.shape);
+            return Err(Error::new(path, Place::File, found, format!("{:?}", spec.counts)));
+        }
+        array.into_u8(path).map(Some)
+    };
+    let labels = take("semantics")?.ok_or_else(|| {
+        Error::new(path, Place::File, format!("the arrays {}", names.join(", ")), "an array named semantics")
+    })?;
+    let semantics = VoxelGrid { spec, labels, visibility: None, flow: None };
+    let mut mask = |name| Ok(take(name)?.map(|values| values.iter().map(|v| *v != 0).collect()));
+    Ok(Occ3d { semantics, mask_lidar: mask("mask_lidar")?, mask_camera: mask("mask_camera")? })
+}
+
+/// Writes the class ids of a grid as `semantics`, u8 in the order x, y, z (z fastest), as the Occ3D benchmark reads it.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn write_npz_semantics(path: &Path, grid: &VoxelGrid) -> Result<()> {
+    let turned;
+    let grid = if grid.spec.axis_order == AxisOrder::Xyz {
+        grid
+    } else {
+        turned = grid.reordered(AxisOrder::Xyz);
+        &turned
+    };
+    let pack = || -> io::Result<Vec<u8>> {
+        let mut archive = NpzWriter::new(Cursor::new(Vec::new()));
+        let shape = grid.spec.counts.map(|n| n as u64);
+        let mut array =
+            archive.array::<u8>("semantics", Default::default())?.default_dtype().shape(&shape).begin_nd()?;
+        array.extend(grid.labels.iter().copied())?;
+        array.finish()?;
+        Ok(archive.zip_writer().finish()?.into_inner())
+    };
+    atomic_write(path, |out| out.write_all(&pack()?))
+}
+
+fn members(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> {
+    let damaged = |problem: String| {
+        Error::new(path, Place::File, format!("a damaged archive ({problem})"), "a .npz of numpy")
+            .hint("The download or copy was probably cut off")
+    };
+    let mut archive = NpzArchive::new(Cursor::new(bytes)).map_err(|e| damaged(e.to_string()))?;
+    let zip = archive.zip_archive();
+    let mut arrays = Vec::new();
+    for index in 0..zip.len() {
+        let member = zip.by_index(index).map_err(|e| damaged(e.to_string()))?;
+        let file_name = member.name().to_owned();
+        let Some(name) = npyz::npz::array_name_from_file_name(&file_name).map(str::to_owned) else { continue };
+        let (size, packed) = (member.size(), member.compressed_size());
+        let possible = packed.min(bytes.len() as u64).saturating_mul(LARGEST_RATIO);
+        if size > LARGEST_MEMBER || size > possible {
+            let found = format!("the member {file_name} of {size} bytes, packed into {packed}");
+            return Err(Error::new(path, Place::File, found, "at most 4 GiB, packed as numpy packs"));
+        }
+        let mut unpacked = Vec::new();
+        member.take(size).read_to_end(&mut unpacked).map_err(|e| damaged(format!("{file_name}: {e}")))?;
+        let array = npy::parse(path, &file_name, &unpacked)?;
+        arrays.push((name, array));
+    }
+    Ok(arrays)
+}
+
+/// The only array of an archive, or the one that is called points.
+pub(super) fn read_cloud(path: &Path, bytes: &[u8]) -> Result<ReadCloud> {
+    const NAMES: [&str; 6] = ["points", "xyz", "positions", "pc", "data", "arr_0"];
+    let arrays = members(path, bytes)?;
+    let named = NAMES.iter().find_map(|wanted| arrays.iter().find(|(name, _)| name == wanted));
+    let names: Vec<&str> = arrays.iter().map(|(name, _)| name.as_str()).collect();
+    let only = if arrays.len() == 1 { arrays.first() } else { None };
+    match named.or(only) {
+        Some((name, array)) if name != "semantics" => npy::cloud_of(path, &format!("{name}.npy"), array),
+        _ => {
+            let hint = if names.contains(&"semantics") { "It is an occupancy grid, not a scan" } else { "" };
+            Err(Error::new(path, Place::File, format!("the arrays {}", names.join(", ")), "an array named points")
+                .hint(hint))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::ReadOptions;
+    use super::*;
+
+    /// An archive as numpy's `savez_compressed` packs it.
+    fn write_npz(path: &Path, arrays: &[(&str, &[u64], &[u8])]) {
+        let mut archive = NpzWriter::new(fs::File::create(path).unwrap());
+        for (name, shape, values) in arrays {
+            let mut array =
+                archive.array::<u8>(name, Default::default()).unwrap().default_dtype().shape(shape).begin_nd().unwrap();
+            array.extend(values.iter().copied()).unwrap();
+            array.finish().unwrap();
+        }
+        archive.zip_writer().finish().unwrap();
+    }
+
+    #[test]
+    fn occ3d_labels_and_masks_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("labels.npz");
+        let mut labels = vec![17; 640_000];
+        labels[(3 * 200 + 2) * 16 + 1] = 4;
+        let mut seen = vec![0; 640_000];
+        seen[5] = 1;
+        let shape: &[u64] = &[200, 200, 16];
+        write_npz(&path, &[("mask_camera", shape, &seen), ("semantics", shape, &labels)]);
+        let occ3d = read_occ3d(&path).unwrap();
+        assert_eq!(occ3d.semantics.label([3, 2, 1]), 4);
+        assert_eq!(occ3d.semantics.occupied(), 1);
+        assert_eq!(occ3d.semantics.spec.centre_m([0, 0, 0]), [-39.8, -39.8, -0.8]);
+        assert_eq!(occ3d.mask_lidar, None);
+        assert_eq!(occ3d.mask_camera.unwrap().iter().position(|m| *m), Some(5));
+    }
+
+    #[test]
+    fn a_missing_or_misshapen_array_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("labels.npz");
+        write_npz(&path, &[("flow", &[2], &[0, 0])]);
+        assert!(read_occ3d(&path).unwrap_err().to_string().contains("found the arrays flow"));
+        write_npz(&path, &[("semantics", &[2], &[0, 0])]);
+        assert!(read_occ3d(&path).unwrap_err().to_string().contains("semantics of shape [2]"));
+    }
+
+    #[test]
+    fn predictions_come_back_in_x_y_z_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("prediction.npz");
+        let spec = GridSpec { axis_order: AxisOrder::Zyx, ..GridSpec::new([0.0; 3], [1.0; 3], [2, 3, 4]) };
+        let mut grid = VoxelGrid::empty(spec);
+        grid.labels.iter_mut().enumerate().for_each(|(i, label)| *label = i as u8);
+        write_npz_semantics(&path, &grid).unwrap();
+        let (name, array) = read_npz(&path).unwrap().remove(0);
+        assert_eq!((name.as_str(), array.shape.as_slice()), ("semantics", &[2, 3, 4][..]));
+        let values = array.into_u8(&path).unwrap();
+        assert_eq!(values, grid.reordered(AxisOrder::Xyz).labels);
+        assert_ne!(values, grid.labels);
+    }
+
+    #[test]
+    fn a_cut_off_archive_is_one_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("labels.npz");
+        write_npz(&path, &[("semantics", &[600], &[7; 600])]);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(read_npz(&path).unwrap_err().to_string().contains("damaged archive"));
+    }
+
+    #[test]
+    fn a_member_that_claims_what_deflate_cannot_do_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb.npz");
+        write_npz(&path, &[("semantics", &[600], &[7; 600])]);
+        let mut bytes = fs::read(&path).unwrap();
+        // Unpacked size in the central directory, 24 bytes behind its signature.
+        let at = bytes.windows(4).position(|w| w == b"PK\x01\x02").unwrap() + 24;
+        bytes[at..at + 4].copy_from_slice(&0xffff_fff0_u32.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let error = read_npz(&path).unwrap_err().to_string();
+        assert!(error.contains("4294967280 bytes, packed into"), "{error}");
+    }
+
+    #[test]
+    fn a_grid_is_no_scan() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("labels.npz");
+        write_npz(&path, &[("semantics", &[2], &[0, 0])]);
+        let error = super::super::read_cloud(&path, &ReadOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("occupancy grid"), "{error}");
+    }
+}

@@ -1,0 +1,118 @@
+//! KITTI odometry `calib.txt` and `poses.txt`: rows of twelve numbers, the upper 3 x 4 part of a rigid transform.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use glam::DMat4;
+
+use super::bytes::{self, quote};
+use crate::error::{Error, Place, Result};
+
+/// Reads the 3 x 4 matrices of a `calib.txt` by name (`P0`, `Tr`). Lines of other lengths (dates, 3 x 3 rotations) are
+/// skipped.
+///
+/// # Errors
+///
+/// When the file cannot be read, or a matrix holds something that is no number.
+pub fn read_calibration(path: &Path) -> Result<BTreeMap<String, DMat4>> {
+    let mut matrices = BTreeMap::new();
+    for (number, line) in lines(path)? {
+        if let Some((name, values)) = line.split_once(':')
+            && values.split_whitespace().count() == 12
+        {
+            matrices.insert(name.trim().to_owned(), matrix(path, number, values)?);
+        }
+    }
+    Ok(matrices)
+}
+
+/// Reads one camera pose a line (world from camera); blank lines are skipped.
+///
+/// # Errors
+///
+/// When the file cannot be read, or a line is not twelve numbers.
+pub fn read_poses(path: &Path) -> Result<Vec<DMat4>> {
+    lines(path)?
+        .into_iter()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(number, line)| matrix(path, number, &line))
+        .collect()
+}
+
+/// LiDAR poses from camera poses: `Tr^-1 * P * Tr` with `Tr` = camera from LiDAR, so that the world has the LiDAR's axes.
+pub fn lidar_poses(camera_poses: &[DMat4], camera_from_lidar: &DMat4) -> Vec<DMat4> {
+    let lidar_from_camera = camera_from_lidar.inverse();
+    camera_poses.iter().map(|pose| lidar_from_camera * *pose * *camera_from_lidar).collect()
+}
+
+fn lines(path: &Path) -> Result<Vec<(u64, String)>> {
+    let bytes = bytes::load(path)?;
+    bytes::refuse_foreign(path, &bytes)?;
+    let text = String::from_utf8_lossy(bytes::without_bom(&bytes));
+    Ok(text.lines().enumerate().map(|(index, line)| (index as u64 + 1, line.to_owned())).collect())
+}
+
+fn matrix(path: &Path, line: u64, text: &str) -> Result<DMat4> {
+    let mut rows = [0.0; 16];
+    rows[15] = 1.0;
+    let mut found = 0;
+    for word in text.split_whitespace() {
+        let value: f64 = word
+            .parse()
+            .ok()
+            .filter(|v: &f64| v.is_finite())
+            .ok_or_else(|| Error::new(path, Place::Line(line), quote(word.as_bytes()), "a finite number"))?;
+        if let Some(slot) = rows.get_mut(found).filter(|_| found < 12) {
+            *slot = value;
+        }
+        found += 1;
+    }
+    if found != 12 {
+        return Err(Error::new(path, Place::Line(line), bytes::count(found as u64, "number"), "12, a 3 x 4 matrix"));
+    }
+    Ok(DMat4::from_cols_array(&rows).transpose())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use glam::DVec3;
+
+    use super::*;
+
+    #[test]
+    fn rows_become_transforms_and_odd_lines_are_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("calib.txt");
+        fs::write(&path, "calib_time: 09-Jan-2012\nR0: 1 0 0 0 1 0 0 0 1\nTr: 0 -1 0 1 0 0 -1 2 1 0 0 3\n").unwrap();
+        let calibration = read_calibration(&path).unwrap();
+        assert_eq!(calibration.keys().collect::<Vec<_>>(), ["Tr"]);
+        // (x, y, z) to (-y + 1, -z + 2, x + 3)
+        assert_eq!(calibration["Tr"].transform_point3(DVec3::new(10.0, 20.0, 30.0)), DVec3::new(-19.0, -28.0, 13.0));
+    }
+
+    #[test]
+    fn a_camera_that_moves_forward_moves_the_lidar_forward() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("poses.txt");
+        // Camera axes: x right, y down, z forward; 5 m forward.
+        fs::write(&path, "1 0 0 0 0 1 0 0 0 0 1 5\n\n").unwrap();
+        let poses = read_poses(&path).unwrap();
+        let camera_from_lidar =
+            DMat4::from_cols_array(&[0.0, 0.0, 1.0, 0.0, -1.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+        let lidar = lidar_poses(&poses, &camera_from_lidar);
+        assert_eq!(lidar.len(), 1);
+        assert_eq!(lidar[0].transform_point3(DVec3::ZERO), DVec3::new(5.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("poses.txt");
+        fs::write(&path, "1 0 0 0 0 1 0 0 0 0 1 5\n1 2 3\n").unwrap();
+        assert!(read_poses(&path).unwrap_err().to_string().contains("line 2: found 3 numbers, expected 12"));
+        fs::write(&path, "1 0 0 0 0 1 0 0 0 0 1 x\n").unwrap();
+        assert!(read_poses(&path).unwrap_err().to_string().contains("line 1: found \"x\""));
+    }
+}

@@ -1,0 +1,139 @@
+//! SemanticKITTI voxel files: `.label` (u16 a voxel, ids of the data set) and `.bin`, `.invalid`, `.occluded` (one bit a
+//! voxel, most significant first), all with x slowest and z fastest (Behley et al., "SemanticKITTI", ICCV 2019).
+
+use std::path::Path;
+
+use super::{atomic_write, bytes};
+use crate::error::{Error, Place, Result};
+use crate::grid::{AxisOrder, GridSpec, VoxelGrid};
+use crate::labels::LabelMap;
+
+/// Reads a voxel `.label` into a grid of `spec` with the class ids of `map`.
+///
+/// # Errors
+///
+/// When the length is not two bytes a voxel, or an id is not in the map.
+pub fn read_voxel_labels(path: &Path, spec: &GridSpec, map: &LabelMap) -> Result<VoxelGrid> {
+    let bytes = load(path, spec, "two bytes a voxel", |voxels| voxels.checked_mul(2))?;
+    let known = map.lookup();
+    let (words, _) = bytes.as_chunks::<2>();
+    let mut labels = Vec::with_capacity(words.len());
+    for (index, word) in words.iter().enumerate() {
+        let id = u16::from_le_bytes(*word);
+        let class = known.get(&id).ok_or_else(|| {
+            Error::new(
+                path,
+                Place::Byte(2 * index as u64),
+                format!("class id {id}"),
+                format!("an id of the label map \"{}\"", map.name),
+            )
+            .hint("Choose the label map of the data set, or add the id to it")
+        })?;
+        labels.push(*class);
+    }
+    let on_disk = GridSpec { axis_order: AxisOrder::Xyz, ..*spec };
+    let grid = VoxelGrid { spec: on_disk, labels, visibility: None, flow: None };
+    Ok(if spec.axis_order == AxisOrder::Xyz { grid } else { grid.reordered(spec.axis_order) })
+}
+
+/// Writes a grid as a voxel `.label` with the file ids of `map`, as the benchmark wants predictions.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn write_voxel_labels(path: &Path, grid: &VoxelGrid, map: &LabelMap) -> Result<()> {
+    let on_disk = GridSpec { axis_order: AxisOrder::Xyz, ..grid.spec };
+    let ids: [u16; 256] = std::array::from_fn(|class| map.file_id(class as u8));
+    atomic_write(path, |out| {
+        for index in 0..on_disk.len() {
+            let class = grid.label(on_disk.voxel_at(index));
+            out.write_all(&ids[usize::from(class)].to_le_bytes())?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads one bit a voxel, in the axis order of the file (z fastest).
+///
+/// # Errors
+///
+/// When the length is not one bit a voxel.
+pub fn read_voxel_bits(path: &Path, spec: &GridSpec) -> Result<Vec<bool>> {
+    let bytes = load(path, spec, "one bit a voxel", |voxels| Some(voxels.div_ceil(8)))?;
+    let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte & (0x80 >> bit) != 0));
+    Ok(bits.take(spec.len()).collect())
+}
+
+fn load(path: &Path, spec: &GridSpec, unit: &str, size: impl Fn(usize) -> Option<usize>) -> Result<bytes::Bytes> {
+    let bytes = bytes::load(path)?;
+    bytes::refuse_foreign(path, &bytes)?;
+    let expected = spec.checked_len().and_then(size);
+    if expected != Some(bytes.len()) {
+        let [x, y, z] = spec.counts;
+        let expected = expected.map_or_else(|| "fewer voxels".into(), |e| bytes::count(e as u64, "byte"));
+        let expected = format!("{expected}: {unit} of a {x}x{y}x{z} grid");
+        return Err(Error::new(path, Place::File, bytes::count(bytes.len() as u64, "byte"), expected)
+            .hint("The grid of the configuration differs from that of the file, or the file was cut off"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn spec() -> GridSpec {
+        GridSpec::new([0.0; 3], [0.2; 3], [2, 3, 4])
+    }
+
+    #[test]
+    fn bits_come_most_significant_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.bin");
+        fs::write(&path, [0b1000_0001, 0, 0b0100_0000]).unwrap();
+        let bits = read_voxel_bits(&path, &spec()).unwrap();
+        let set: Vec<usize> = (0..24).filter(|i| bits[*i]).collect();
+        assert_eq!(set, [0, 7, 17]);
+    }
+
+    #[test]
+    fn labels_are_written_with_z_fastest_whatever_the_order_of_the_grid() {
+        let map = LabelMap::built_in("semantic-kitti").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.label");
+        let mut grid = VoxelGrid::empty(GridSpec { axis_order: AxisOrder::Zyx, ..spec() });
+        let at = grid.spec.index([1, 0, 2]);
+        grid.labels[at] = 1;
+        write_voxel_labels(&path, &grid, &map).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        // Voxel (1, 0, 2) is number (1 * 3 + 0) * 4 + 2 = 14; class 1 is the car, id 10.
+        let expected: Vec<u8> = (0..48).map(|b| if b == 28 { 10 } else { 0 }).collect();
+        assert_eq!(bytes, expected);
+        assert_eq!(read_voxel_labels(&path, &grid.spec, &map).unwrap(), grid);
+    }
+
+    #[test]
+    fn an_id_outside_the_map_is_named_with_its_place() {
+        let map = LabelMap::built_in("semantic-kitti").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.label");
+        let mut bytes = vec![0; 48];
+        bytes[10..12].copy_from_slice(&777_u16.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        let error = read_voxel_labels(&path, &spec(), &map).unwrap_err().to_string();
+        assert!(error.contains("byte 10: found class id 777"), "{error}");
+    }
+
+    #[test]
+    fn another_length_names_the_grid() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.label");
+        fs::write(&path, [0; 46]).unwrap();
+        let map = LabelMap::built_in("semantic-kitti").unwrap();
+        let error = read_voxel_labels(&path, &spec(), &map).unwrap_err().to_string();
+        assert!(error.contains("found 46 bytes, expected 48 bytes: two bytes a voxel of a 2x3x4 grid"), "{error}");
+        assert!(read_voxel_bits(&path, &spec()).is_err());
+    }
+}
