@@ -46,8 +46,9 @@ pub mod class {
 /// Time between two frames, and for one revolution of the sensor, seconds.
 pub const FRAME_S: f64 = 0.1;
 
-/// Height of the sensor above the road, metres.
-pub const SENSOR_HEIGHT_M: f64 = 1.8;
+/// Height of the sensor above the road, metres: with [`default_spec`] the border between two layers lies 0.1 m above a
+/// level road and below its sidewalks, so that a kerb shows in the occupancy.
+pub const SENSOR_HEIGHT_M: f64 = 1.7;
 
 /// One scan and what the world looks like where it was taken.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,3 +76,6 @@ pub fn scene(seed: u64, frame: u32, spec: &GridSpec) -> DemoScene {
     target.visibility = Some(visibility(&scan, spec));
     DemoScene { cloud: scan.cloud, target }
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,7 +81,11 @@ impl Street {
                 sidewalk_m: rng.range(1.3, 3.6),
                 setback_m: if urban { rng.range(0.0, 4.0) } else { rng.range(2.0, 9.0) },
                 yard: if paved { class::SIDEWALK } else { class::TERRAIN },
-                bank: if paved { 0.0 } else { rng.range(-0.06, 0.14) },
+                bank: match paved {
+                    true => 0.0,
+                    false if rng.chance(0.8) => rng.range(0.03, 0.16),
+                    false => rng.range(-0.06, 0.0),
+                },
             }
         };
         let sides = [side(), side()];
@@ -99,16 +103,17 @@ impl Street {
         let slope = if winding { rng.sign() * rng.range(0.1, 0.45) } else { 0.0 };
         let radius_m = rng.range(55.0, 200.0);
         let bend_m = if winding { 2.0 * slope.abs() * radius_m } else { 100.0 };
+        let level = rng.chance(0.6);
         Self {
             lane_m,
             traffic: if rng.chance(0.8) { 1.0 } else { -1.0 },
             sides,
             crossing,
-            kerb_height_m: rng.range(0.08, 0.2),
+            kerb_height_m: rng.range(0.13, 0.2),
             slope,
             bend_m,
             phase_m: rng.range(0.0, 2.0 * bend_m),
-            tilt: DVec2::new(rng.range(-0.015, 0.015), rng.range(-0.01, 0.01)),
+            tilt: if level { DVec2::ZERO } else { DVec2::new(rng.range(-0.015, 0.015), rng.range(-0.01, 0.01)) },
         }
     }
 
