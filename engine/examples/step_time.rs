@@ -2,52 +2,16 @@
 //!
 //! One JSON line a shape. `RAYON_NUM_THREADS` sets the threads (2 unless given). Arguments: names of shapes to run, such as `64x64x16`;
 //! none runs all. `tests/peers/lmscnet_step.py` prints the same lines from PyTorch.
-#![allow(unsafe_code)] // A counting allocator is an unsafe trait.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use occam_engine::gpu::{CountingAllocator, memory_use, reset_peak};
 use occam_engine::losses::cross_entropy;
 use occam_engine::models::Network;
 
-/// Counts live heap bytes; the CPU's tensors are ordinary heap memory.
-struct Counting;
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn add(bytes: usize) {
-    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
-}
-
-// SAFETY: every call goes unchanged to the system allocator; counting touches only atomics.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: the caller's promises are System's.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: the caller's promises are System's.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are System's.
-        unsafe { System.dealloc(pointer, layout) };
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        add(size);
-        // SAFETY: the caller's promises are System's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Grid x, y, z; classes; timed steps.
 const SHAPES: [([usize; 3], usize, usize); 3] =
@@ -72,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut peak = 0;
         // The first step warms caches and allocator and is not counted.
         for step in 0..=steps {
-            PEAK.store(LIVE.load(Relaxed), Relaxed);
+            reset_peak();
             let start = Instant::now();
             let logits = network.forward(occupancy.clone()).swap_remove(0);
             let loss = cross_entropy(logits, targets.clone(), &weights, 255);
@@ -80,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let elapsed = start.elapsed().as_secs_f64();
             loss_value = loss.into_scalar::<f32>();
             drop(gradients);
-            peak = PEAK.load(Relaxed);
+            peak = memory_use(&device).map_or(0, |memory| memory.peak_bytes);
             if step > 0 {
                 seconds.push(elapsed);
             }

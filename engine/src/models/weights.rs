@@ -59,7 +59,7 @@ fn check<M: Module>(module: &M, store: &mut SafetensorsStore, path: &Path) -> Re
     let mut wanted: BTreeMap<String, _> = module
         .collect(None, Some(Box::new(BurnToPyTorchAdapter)), true)
         .into_iter()
-        .map(|tensor| (tensor.name.to_string(), tensor.shape))
+        .map(|tensor| (tensor.name.clone(), tensor.shape))
         .collect();
     let found = store
         .get_all_tensors()
