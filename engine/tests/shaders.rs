@@ -44,7 +44,7 @@ fn every_file_is_registered() {
 fn every_file_says_what_it_binds() {
     for shader in shader::ALL {
         let header: String = shader.text.lines().take_while(|line| line.starts_with("//")).collect();
-        for word in ["Bindings", "Params", "Dispatch", "determinis"] {
+        for word in ["Bindings", "Params", "Dispatch", "eterminis"] {
             assert!(header.contains(word), "{}: the header lacks \"{word}\"", shader.name);
         }
     }

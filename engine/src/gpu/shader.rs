@@ -63,6 +63,8 @@ impl Shader {
 /// Pieces of `shaders/shared/` by name.
 pub const SHARED: &[(&str, &str)] = &[
     ("params", include_str!("../../../shaders/shared/params.wgsl")),
+    ("reduce_max", include_str!("../../../shaders/shared/reduce_max.wgsl")),
+    ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
     ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
 ];
 
@@ -71,7 +73,7 @@ fn shared(name: &str) -> Option<&'static str> {
 }
 
 /// Every compute shader.
-pub const ALL: &[&Shader] = &[&SCAN_SUMS, &SCAN_BLOCKS];
+pub const ALL: &[&Shader] = &[&SCAN_SUMS, &SCAN_BLOCKS, &SORT_COUNTS, &SORT_SCATTER, &SEGMENT_REDUCE];
 
 pub const SCAN_SUMS: Shader = Shader {
     name: "scan_sums",
@@ -86,6 +88,36 @@ pub const SCAN_BLOCKS: Shader = Shader {
     name: "scan_blocks",
     text: include_str!("../../../shaders/scan_blocks.wgsl"),
     permutations: &[PLAIN],
+    workgroup_size: 256,
+    buffers: 3,
+    max_groups: 16_384,
+};
+
+pub const SORT_COUNTS: Shader = Shader {
+    name: "sort_counts",
+    text: include_str!("../../../shaders/sort_counts.wgsl"),
+    permutations: &[PLAIN],
+    workgroup_size: 256,
+    buffers: 2,
+    max_groups: 16_384,
+};
+
+pub const SORT_SCATTER: Shader = Shader {
+    name: "sort_scatter",
+    text: include_str!("../../../shaders/sort_scatter.wgsl"),
+    permutations: &[PLAIN],
+    workgroup_size: 256,
+    buffers: 5,
+    max_groups: 16_384,
+};
+
+pub const SEGMENT_SUM: Permutation = Permutation { name: "sum", values: &[("reduction", "sum")] };
+pub const SEGMENT_MAX: Permutation = Permutation { name: "max", values: &[("reduction", "max")] };
+
+pub const SEGMENT_REDUCE: Shader = Shader {
+    name: "segment_reduce",
+    text: include_str!("../../../shaders/segment_reduce.wgsl"),
+    permutations: &[SEGMENT_SUM, SEGMENT_MAX],
     workgroup_size: 256,
     buffers: 3,
     max_groups: 16_384,

@@ -5,6 +5,10 @@
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
 pub mod scan;
+pub mod segment;
+pub mod sort;
 pub mod voxelize;
 
 pub use scan::exclusive_scan;
+pub use segment::{segment_counts, segment_max, segment_sum};
+pub use sort::sort_pairs;

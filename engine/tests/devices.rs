@@ -1,0 +1,116 @@
+//! Choosing and opening devices, and their memory. Needs software Vulkan (Debian: mesa-vulkan-drivers).
+
+use std::process::Command;
+
+use burn::tensor::Tensor;
+use occam_engine::Error;
+use occam_engine::gpu::{self, AdapterKind, CountingAllocator, DeviceChoice};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn llvmpipe() -> DeviceChoice {
+    DeviceChoice::Name("LLVMPIPE".into())
+}
+
+#[test]
+fn software_vulkan_is_listed_and_opens_once() {
+    let adapters = gpu::adapters();
+    let listed = adapters.iter().find(|adapter| adapter.name.contains("llvmpipe")).unwrap();
+    assert_eq!((listed.kind, listed.backend.as_str()), (AdapterKind::Software, "Vulkan"));
+    assert!(listed.max_binding_bytes >= 128 << 20 && listed.max_storage_buffers >= 8, "{listed:?}");
+
+    let opened = gpu::open(&llvmpipe()).unwrap();
+    assert_eq!(opened.adapter.as_ref(), Some(listed));
+    assert!(opened.label.contains("llvmpipe") && opened.label.contains("Vulkan, software"), "{}", opened.label);
+    assert_eq!(opened.notice, None, "it was asked for");
+    let again = gpu::open(&DeviceChoice::Index(listed.index)).unwrap();
+    assert_eq!(again.device, opened.device);
+    let sum = Tensor::<1>::from_floats([1.0, 2.0], &again.device).sum();
+    assert_eq!(sum.into_scalar::<f32>(), 3.0);
+}
+
+#[test]
+fn auto_takes_hardware_or_says_that_it_is_the_cpu() {
+    let opened = gpu::open(&DeviceChoice::Auto).unwrap();
+    if gpu::adapters().iter().any(|adapter| adapter.kind.is_hardware()) {
+        assert!(opened.adapter.unwrap().kind.is_hardware());
+    } else {
+        let notice = opened.notice.unwrap();
+        assert!(notice.contains("CPU") && notice.contains("install") && notice.contains("llvmpipe"), "{notice}");
+        assert_eq!((opened.adapter, notice.lines().count()), (None, 1));
+    }
+    assert_eq!(gpu::open(&DeviceChoice::Cpu).unwrap().notice, None);
+}
+
+#[test]
+fn what_does_not_exist_is_refused_with_a_list() {
+    for choice in [DeviceChoice::Name("Voodoo 2".into()), DeviceChoice::Index(99)] {
+        let Err(Error::Usage(message)) = gpu::open(&choice) else { panic!("{choice:?} was opened") };
+        assert!(message.contains("llvmpipe") && message.contains("cpu"), "{message}");
+    }
+}
+
+/// Runs itself again where the Vulkan loader finds no driver.
+#[test]
+fn without_a_driver_nothing_is_listed_and_nothing_printed() {
+    if std::env::var_os("VK_DRIVER_FILES").is_none_or(|files| files != "/dev/null") {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "without_a_driver_nothing_is_listed_and_nothing_printed"])
+            .env("VK_DRIVER_FILES", "/dev/null")
+            .output()
+            .unwrap();
+        let (out, error) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+        assert!(child.status.success() && out.contains("1 passed") && error.is_empty(), "{out}{error}");
+        return;
+    }
+    assert_eq!(gpu::adapters(), []);
+    let opened = gpu::open(&DeviceChoice::Auto).unwrap();
+    assert!(opened.adapter.is_none() && opened.notice.is_some());
+    for choice in [llvmpipe(), DeviceChoice::Index(0)] {
+        let Err(Error::Usage(message)) = gpu::open(&choice) else { panic!("{choice:?} was replaced") };
+        assert!(message.contains("no GPU at all"), "{message}");
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn memory_of_a_gpu_is_read_from_its_pool() {
+    let device = gpu::open(&llvmpipe()).unwrap().device;
+    let before = gpu::memory_use(&device).unwrap().in_use_bytes;
+    let tensor = Tensor::<1>::zeros([MIB as usize], &device);
+    let with = gpu::memory_use(&device.clone().autodiff()).unwrap();
+    assert!((before + 4 * MIB..before + 5 * MIB).contains(&with.in_use_bytes), "{before} {with:?}");
+    assert!(with.reserved_bytes >= with.in_use_bytes && with.peak_bytes >= with.in_use_bytes, "{with:?}");
+    drop(tensor);
+    let after = gpu::memory_use(&device).unwrap();
+    assert!(after.in_use_bytes < with.in_use_bytes && after.peak_bytes >= with.in_use_bytes, "{with:?} {after:?}");
+}
+
+#[test]
+fn memory_of_the_cpu_is_counted() {
+    let device = gpu::open(&DeviceChoice::Cpu).unwrap().device;
+    let before = gpu::memory_use(&device).unwrap();
+    let mut bytes = vec![1u8; 64 * MIB as usize];
+    let with = gpu::memory_use(&device).unwrap();
+    assert!(with.in_use_bytes >= before.in_use_bytes + 60 * MIB, "{before:?} {with:?}");
+    bytes.truncate(MIB as usize);
+    bytes.shrink_to_fit();
+    let after = gpu::memory_use(&device).unwrap();
+    assert!(after.in_use_bytes + 60 * MIB <= with.in_use_bytes, "{with:?} {after:?}");
+    assert!(after.peak_bytes >= with.in_use_bytes, "{with:?} {after:?}");
+}
+
+#[test]
+fn a_tensor_beyond_the_limit_is_refused() {
+    let opened = gpu::open(&llvmpipe()).unwrap();
+    let limit = opened.adapter.unwrap().max_binding_bytes;
+    gpu::check_binding(&opened.device, "the grid", limit).unwrap();
+    let device = opened.device.autodiff();
+    let Err(Error::TooLarge(message)) = gpu::check_binding(&device, "the grid", limit + 1) else { panic!("too large") };
+    for part in ["the grid", &(limit + 1).to_string(), &limit.to_string(), "cpu"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    gpu::check_binding(&gpu::open(&DeviceChoice::Cpu).unwrap().device, "the grid", limit + 1).unwrap();
+}
