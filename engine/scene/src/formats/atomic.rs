@@ -71,7 +71,7 @@ mod tests {
         let path = folder.path().join("out.bin");
         atomic_write(&path, |out| out.write_all(b"old")).unwrap();
         let error = atomic_write(&path, |out| {
-            out.write_all(&[0; 100_000])?;
+            out.write_all(&vec![0; 100_000])?;
             Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"))
         })
         .unwrap_err();

@@ -108,7 +108,7 @@ fn given<'a>(path: &Path, bytes: &'a [u8], stride: usize) -> Result<Rows<'a>> {
         let expected = format!("{} to {} (x, y, z first)", STRIDES.start(), STRIDES.end());
         return Err(Error::new(path, Place::File, format!("a stride of {stride} floats a point"), expected));
     }
-    if bytes.len() % (4 * stride) == 0 {
+    if bytes.len().is_multiple_of(4 * stride) {
         return Ok(Rows { bytes, stride });
     }
     let expected = format!("a multiple of {} ({stride} floats a point)", 4 * stride);
@@ -119,7 +119,7 @@ fn given<'a>(path: &Path, bytes: &'a [u8], stride: usize) -> Result<Rows<'a>> {
 fn fitting(length: usize) -> String {
     let fits: Vec<String> = KNOWN_STRIDES
         .iter()
-        .filter(|s| length % (4 * **s) == 0)
+        .filter(|s| length.is_multiple_of(4 * **s))
         .map(|s| format!("{s} ({})", count((length / (4 * s)) as u64, "point")))
         .collect();
     if fits.is_empty() {
@@ -131,8 +131,11 @@ fn fitting(length: usize) -> String {
 
 /// The stride whose columns make sense. Where several do, that whose columns change least from point to point.
 fn guess<'a>(path: &Path, bytes: &'a [u8], notes: &mut Vec<String>) -> Result<Rows<'a>> {
-    let fitting_rows: Vec<Rows> =
-        KNOWN_STRIDES.iter().filter(|s| bytes.len() % (4 * **s) == 0).map(|s| Rows { bytes, stride: *s }).collect();
+    let fitting_rows: Vec<Rows> = KNOWN_STRIDES
+        .iter()
+        .filter(|s| bytes.len().is_multiple_of(4 * **s))
+        .map(|s| Rows { bytes, stride: *s })
+        .collect();
     if fitting_rows.is_empty() {
         let expected = "a multiple of 12, 16, 20 or 24 (3 to 6 floats a point)";
         return Err(Error::new(path, Place::File, count(bytes.len() as u64, "byte"), expected)
@@ -179,7 +182,6 @@ fn is_colour(rows: Rows) -> bool {
 fn extra_columns(rows: Rows) -> Extra {
     match rows.stride {
         3 => Extra::None,
-        4 => Extra::Intensity,
         5 if rows.column_is(4, is_ring) => Extra::IntensityRing,
         6 if is_colour(rows) => Extra::Colour,
         _ => Extra::Intensity,

@@ -28,7 +28,7 @@ fn mismatch(path: &Path, length: usize, cloud_path: &Path, points: usize) -> Err
         bytes::count(points as u64, "point"),
         cloud_path.display()
     );
-    if length % 4 != 0 {
+    if !length.is_multiple_of(4) {
         return Error::new(path, Place::File, format!("{length} bytes"), format!("{expected}, 4 bytes each"))
             .hint("The file was cut off or holds something else");
     }

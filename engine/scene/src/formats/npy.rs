@@ -323,7 +323,7 @@ impl Cursor<'_> {
 
     fn problem(&mut self, expected: &'static str) -> Problem {
         let found = match self.peek() {
-            Some(_) => quote(&self.text[self.at..]),
+            Some(_) => quote(self.text[self.at..].trim_ascii_end()),
             None => "the end of the header".into(),
         };
         Problem { at: self.at, found, expected }
@@ -343,10 +343,7 @@ impl Cursor<'_> {
     }
 
     fn string(&mut self) -> Result<String, Problem> {
-        let quote = match self.peek() {
-            Some(quote @ (b'\'' | b'"')) => quote,
-            _ => return Err(self.problem("a string")),
-        };
+        let Some(quote @ (b'\'' | b'"')) = self.peek() else { return Err(self.problem("a string")) };
         self.at += 1;
         let text = String::from_utf8_lossy(self.run(|b| b != quote)).into_owned();
         self.expect(quote, "the end of a string")?;

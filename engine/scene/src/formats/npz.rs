@@ -93,13 +93,17 @@ pub fn write_npz_semantics(path: &Path, grid: &VoxelGrid) -> Result<()> {
     let pack = || -> io::Result<Vec<u8>> {
         let mut archive = NpzWriter::new(Cursor::new(Vec::new()));
         let shape = grid.spec.counts.map(|n| n as u64);
-        let mut array =
-            archive.array::<u8>("semantics", Default::default())?.default_dtype().shape(&shape).begin_nd()?;
+        let mut array = archive.array::<u8>("semantics", deflated())?.default_dtype().shape(&shape).begin_nd()?;
         array.extend(grid.labels.iter().copied())?;
         array.finish()?;
         Ok(archive.zip_writer().finish()?.into_inner())
     };
     atomic_write(path, |out| out.write_all(&pack()?))
+}
+
+/// Deflate, as numpy packs. The type belongs to the `zip` of `npyz`, which has no name here.
+pub(super) fn deflated<T: Default>() -> T {
+    T::default()
 }
 
 fn members(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> {
@@ -139,8 +143,8 @@ pub(super) fn read_cloud(path: &Path, bytes: &[u8]) -> Result<ReadCloud> {
         Some((name, array)) if name != "semantics" => npy::cloud_of(path, &format!("{name}.npy"), array),
         _ => {
             let hint = if names.contains(&"semantics") { "It is an occupancy grid, not a scan" } else { "" };
-            Err(Error::new(path, Place::File, format!("the arrays {}", names.join(", ")), "an array named points")
-                .hint(hint))
+            let found = if names.is_empty() { "no array".into() } else { format!("the arrays {}", names.join(", ")) };
+            Err(Error::new(path, Place::File, found, "an array named points").hint(hint))
         }
     }
 }
@@ -157,7 +161,7 @@ mod tests {
         let mut archive = NpzWriter::new(fs::File::create(path).unwrap());
         for (name, shape, values) in arrays {
             let mut array =
-                archive.array::<u8>(name, Default::default()).unwrap().default_dtype().shape(shape).begin_nd().unwrap();
+                archive.array::<u8>(name, deflated()).unwrap().default_dtype().shape(shape).begin_nd().unwrap();
             array.extend(values.iter().copied()).unwrap();
             array.finish().unwrap();
         }

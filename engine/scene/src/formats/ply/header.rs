@@ -144,9 +144,10 @@ impl Header {
                 b"ply" if number == 1 => {}
                 b"comment" | b"obj_info" => {}
                 b"format" => {
-                    encoding = Some(parse_format(arguments, &mut notes).ok_or_else(|| {
+                    let parsed = parse_format(arguments, &mut notes).ok_or_else(|| {
                         error(quote(line), "format ascii, binary_little_endian or binary_big_endian, then 1.0")
-                    })?)
+                    })?;
+                    encoding = Some(parsed);
                 }
                 b"element" => {
                     elements.push(parse_element(arguments).ok_or_else(|| {

@@ -14,7 +14,7 @@ mod tests;
 
 use std::path::Path;
 
-use super::bytes::without_bom;
+use super::bytes::{count, without_bom};
 use super::{ReadCloud, ReadOptions};
 use crate::error::{Error, Place, Result};
 use header::{Element, Header};
@@ -53,7 +53,7 @@ pub(super) fn read(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<R
 
 /// Error for an element that has fewer rows than its header says.
 fn too_short(path: &Path, place: Place, element: &Element, rows: u64, left: &str) -> Error {
-    let found = format!("{rows} of them{left}");
-    Error::new(path, place, found, format!("{} rows of the element {}", element.count, element.name))
+    let found = format!("{}{left}", count(rows, "row"));
+    Error::new(path, place, found, format!("{} of the element {}", element.count, element.name))
         .hint("The file was cut off or its header is wrong: copy or export it again")
 }

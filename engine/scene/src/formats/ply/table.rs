@@ -299,8 +299,12 @@ fn ascii_row(
         let Some(word) = words.next() else { return Ok(None) };
         match property.kind {
             Kind::Scalar(kind) => {
-                if let Some(slot) = *slot {
-                    row[slot] = number(word, kind).ok_or_else(|| bad_number(path, words.line, word, property, kind))?;
+                // Integers are checked where they are not used too: a row that lacks a value shifts into them.
+                if slot.is_some() || (kind.range().is_some() && !row.is_empty()) {
+                    let value = number(word, kind).ok_or_else(|| bad_number(path, words.line, word, property, kind))?;
+                    if let Some(slot) = *slot {
+                        row[slot] = value;
+                    }
                 }
             }
             Kind::List { count: kind, .. } => {

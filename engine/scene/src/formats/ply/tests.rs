@@ -1,6 +1,7 @@
 //! One test for each oddity that PLY files were found with, and for each way a file can be wrong.
 
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
 
 use ply_rs::parser::Parser;
 use ply_rs::ply::{DefaultElement, Property};
@@ -100,6 +101,13 @@ fn a_number_outside_its_type_is_an_error_with_its_line() {
 }
 
 #[test]
+fn integers_of_columns_that_are_not_used_are_checked_too() {
+    // A value that is missing or too many shows where a float falls into an integer column.
+    let error = refused(ascii("1", "property uchar flag\n", "1 2 3 300\n"));
+    assert!(error.contains("line 9: found \"300\", expected a whole number of 0 to 255 for flag"), "{error}");
+}
+
+#[test]
 fn a_word_that_is_no_number_is_an_error_with_its_line() {
     let error = refused(ascii("1", "", "\n1 2 three\n"));
     assert!(error.contains("line 9: found \"three\", expected a number for z"), "{error}");
@@ -163,7 +171,7 @@ fn values_beyond_the_declared_ones_are_dropped_and_noted_once() {
 fn fewer_rows_than_declared() {
     let file = ascii("5", "", "1 2 3\n4 5 6\n");
     let error = refused(&file);
-    assert!(error.contains("found 2 of them before the file ends, expected 5 rows of the element vertex"), "{error}");
+    assert!(error.contains("found 2 rows before the file ends, expected 5 of the element vertex"), "{error}");
     let read = read_with(file.as_bytes(), ReadOptions { lenient: true, ..ReadOptions::default() }).unwrap();
     assert_eq!(read.cloud.positions, TWO);
     assert!(read.notes.iter().any(|n| n.contains("after 2 of 5 points")), "{:?}", read.notes);
@@ -299,16 +307,14 @@ fn elements_before_and_behind_the_points_are_skipped() {
 #[test]
 fn lists_of_a_point_are_skipped() {
     // CloudCompare and VisualSFM write `view` lists on points.
-    let elements = format!(
-        "element vertex 2\nproperty float x\nproperty list uchar ushort view\nproperty float y\nproperty float z\nelement face 0\n"
-    );
+    let elements = "element vertex 2\nproperty float x\nproperty list uchar ushort view\nproperty float y\nproperty float z\nelement face 0\n";
     let mut body = le(&[1.0]);
     body.extend([2, 7, 0, 8, 0]);
     body.extend(le(&[2.0, 3.0, 4.0]));
     body.push(0);
     body.extend(le(&[5.0, 6.0]));
-    assert_two(binary(LITTLE, &elements, &body));
-    assert_two(binary("ascii", &elements, b"1 2 7 8 2 3\n4 0 5 6\n"));
+    assert_two(binary(LITTLE, elements, &body));
+    assert_two(binary("ascii", elements, b"1 2 7 8 2 3\n4 0 5 6\n"));
 }
 
 #[test]
@@ -329,23 +335,26 @@ fn list_lengths_beyond_the_file_or_below_zero_are_refused() {
 #[test]
 fn counts_of_a_million_millions_are_refused_before_anything_is_allocated() {
     let error = refused(binary(LITTLE, &format!("element vertex 1000000000000\n{XYZ}"), &two_le()));
-    assert!(error.contains("found 2 of them in 24 bytes of body (12 a row), expected 1000000000000 rows"), "{error}");
-    assert!(refused(ascii("1000000000000", "", "1 2 3\n")).contains("found 1 of them"));
+    assert!(
+        error.contains("found 2 rows in 24 bytes of body (12 a row), expected 1000000000000 of the element vertex"),
+        "{error}"
+    );
+    assert!(refused(ascii("1000000000000", "", "1 2 3\n")).contains("found 1 row before the file ends"));
     let error = refused(binary(
         LITTLE,
         &format!("element face 1000000000000\nproperty int a\nelement vertex 2\n{XYZ}"),
         &two_le(),
     ));
-    assert!(error.contains("1000000000000 rows of the element face"), "{error}");
+    assert!(error.contains("1000000000000 of the element face"), "{error}");
     let list = format!("element vertex 18446744073709551615\n{XYZ}property list uchar int v\n");
-    assert!(refused(binary(LITTLE, &list, &two_le())).contains("18446744073709551615 rows"));
+    assert!(refused(binary(LITTLE, &list, &two_le())).contains("18446744073709551615 of the element vertex"));
 }
 
 #[test]
 fn a_truncated_body_is_refused_or_read_leniently() {
     let file = binary(LITTLE, &format!("element vertex 3\n{XYZ}"), &[two_le(), vec![0; 11]].concat());
     let error = refused(&file);
-    assert!(error.contains("found 2 of them in 35 bytes of body"), "{error}");
+    assert!(error.contains("found 2 rows in 35 bytes of body"), "{error}");
     let read = read_with(&file, ReadOptions { lenient: true, ..ReadOptions::default() }).unwrap();
     assert_eq!(read.cloud.positions, TWO);
 }
@@ -419,7 +428,7 @@ fn point_elements_and_coordinates_by_other_names() {
 #[test]
 fn colours_of_every_name_and_depth() {
     let read = |names: [&str; 3], kind: &str, values: &str| {
-        let more: String = names.iter().map(|name| format!("property {kind} {name}\n")).collect();
+        let more = names.map(|name| format!("property {kind} {name}\n")).concat();
         read_file(ascii("1", &more, &format!("1 2 3 {values}\n"))).cloud.colour.unwrap()[0]
     };
     assert_eq!(read(["red", "green", "blue"], "uchar", "1 2 255"), [1, 2, 255]);
@@ -490,6 +499,22 @@ fn the_content_decides_before_the_extension() {
     let path = folder.path().join("scan.xyz");
     fs::write(&path, "1 2 3\n").unwrap();
     assert!(read_cloud(&path, &ReadOptions::default()).unwrap_err().to_string().contains("unknown kind of file"));
+}
+
+#[test]
+fn a_file_that_is_mapped_reads_as_one_that_is_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.ply");
+    // Zeros up to 64 MiB, then one point; the file is sparse, so it costs little disk.
+    let rows = (64 << 20) / 12 + 1;
+    let header = binary(LITTLE, &format!("element vertex {rows}\n{XYZ}"), &[]);
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(&header).unwrap();
+    file.seek(SeekFrom::Start((header.len() + (rows - 1) * 12) as u64)).unwrap();
+    file.write_all(&le(&TWO[1])).unwrap();
+    let cloud = read_cloud(&path, &ReadOptions::default()).unwrap().cloud;
+    assert_eq!(cloud.len(), rows);
+    assert_eq!(cloud.positions[rows - 2..], [[0.0; 3], TWO[1]]);
 }
 
 // --- against ply_rs ---
