@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{gpus, presets, train};
+use crate::commands::{data, gpus, presets, train};
 
 /// Trains networks that turn point clouds into 3D semantic occupancy, on any GPU, inside its memory.
 #[derive(Parser)]
@@ -24,10 +24,19 @@ Start here: occam train --no-gui";
 pub enum Command {
     /// Train a network on a data set, or on the built-in demo world
     Train(Box<train::TrainArgs>),
+    /// Look into data files and folders
+    #[command(subcommand)]
+    Data(DataCommand),
     /// List the presets that training can start from
     Presets,
     /// List the devices that training can run on
     Gpus,
+}
+
+#[derive(Subcommand)]
+pub enum DataCommand {
+    /// Say what a file or a folder of scans holds
+    Info(data::InfoArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -58,6 +67,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
             Ok(0)
         }
         Some(Command::Train(args)) => train::run(&args, out),
+        Some(Command::Data(DataCommand::Info(args))) => data::run(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

@@ -1,0 +1,212 @@
+//! `occam predict`: scans in, occupancy grids and pictures out.
+
+mod outputs;
+mod placement;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use occam_engine::gpu::{self, DeviceChoice};
+use occam_engine::render;
+use occam_engine::scene::error::{Error as InputError, Place};
+use occam_engine::scene::formats::{self, ReadOptions, VoxelShape};
+use occam_engine::scene::{GridSpec, PointCloud, VoxelGrid, demo};
+use occam_engine::train::{Model, load_model};
+use serde_json::json;
+
+use self::outputs::{Kind, Target};
+use crate::fail::usage;
+use crate::parse;
+use crate::print::{Output, human};
+use crate::signals::Signals;
+
+/// The world that is scanned when the user names none: far from the seeds that a run trains on by default.
+const DEMO_SEED: u64 = 20_000;
+
+#[derive(Args)]
+pub struct PredictArgs {
+    /// Run folder, checkpoint folder or weights file
+    model: PathBuf,
+    /// Scans of any readable format; without one, a scan of the demo world
+    scans: Vec<PathBuf>,
+
+    /// File (.ply, .label, .npz or .png) or folder to write to; a folder gets every kind
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+    /// Kinds of files to write, whatever the ending of --output; repeatable or with commas [default: by the ending]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
+    format: Vec<Kind>,
+    /// What voxels are in a PLY file
+    #[arg(long = "as", value_enum, default_value_t, value_name = "SHAPE")]
+    shape: Shape,
+    /// Where the sensor stood, in metres of the file [default: what the file says, else the cloud is centred]
+    #[arg(long, value_name = "X,Y,Z", value_parser = parse::position, allow_hyphen_values = true)]
+    origin: Option<[f64; 3]>,
+    /// 32-bit floats a point in .bin files: 4 for KITTI, 5 for nuScenes [default: the plausible one]
+    #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
+    stride: Option<usize>,
+    /// Seed of the demo world to scan instead of files
+    #[arg(long, value_name = "SEED", conflicts_with = "scans")]
+    demo: Option<u64>,
+    /// auto, cpu, or a GPU's name or index from `occam gpus`
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: DeviceChoice,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Shape {
+    /// One cube a voxel
+    #[default]
+    Cubes,
+    /// One point in the middle of a voxel
+    Points,
+}
+
+/// Where a cloud comes from.
+enum Source<'a> {
+    Scan(&'a Path),
+    Demo(u64),
+}
+
+/// A cloud as it was read, not yet in the frame of the grid.
+struct Input {
+    name: String,
+    cloud: PointCloud,
+    notes: Vec<String>,
+}
+
+impl Source<'_> {
+    fn read(&self, spec: &GridSpec, options: &ReadOptions) -> anyhow::Result<Input> {
+        match self {
+            Self::Demo(seed) => Ok(Input {
+                name: format!("demo world {seed}"),
+                cloud: demo::scene(*seed, 0, spec).cloud,
+                notes: Vec::new(),
+            }),
+            Self::Scan(path) => {
+                let read = formats::read_cloud(path, options)?;
+                if read.cloud.is_empty() {
+                    let found = match read.cloud.dropped_non_finite {
+                        0 => "no points".to_owned(),
+                        all => format!("{}, none with finite coordinates", human::counted(all, "point")),
+                    };
+                    return Err(InputError::new(path, Place::File, found, "at least one point to predict from").into());
+                }
+                let notes = read.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
+                Ok(Input { name: path.display().to_string(), cloud: read.cloud, notes })
+            }
+        }
+    }
+}
+
+pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
+    let target = Target::choose(&args.output, &args.format, args.scans.len())?;
+    let signals = Signals::install()?;
+    let device = gpu::open(&args.device)?;
+    if let Some(notice) = &device.notice {
+        out.note(notice);
+    }
+    let model = load_model(&args.model, &device.device)?;
+    let options = ReadOptions { bin_stride: args.stride, ..ReadOptions::default() };
+    let (sources, stems) = if args.scans.is_empty() {
+        let seed = args.demo.unwrap_or(DEMO_SEED);
+        (vec![Source::Demo(seed)], vec![format!("demo-{seed}")])
+    } else {
+        (args.scans.iter().map(|scan| Source::Scan(scan)).collect(), outputs::stems(&args.scans))
+    };
+    for (source, stem) in sources.iter().zip(&stems) {
+        if signals.stop_asked() {
+            return Ok(signals.exit_code());
+        }
+        predict(&model, source, stem, &target, args, &options, out)?;
+    }
+    Ok(0)
+}
+
+fn predict(model: &Model, source: &Source<'_>, stem: &str, target: &Target, args: &PredictArgs, options: &ReadOptions, out: Output) -> anyhow::Result<()> {
+    let spec = &model.spec;
+    let Input { name, mut cloud, notes } = source.read(spec, options)?;
+    for note in notes {
+        out.note(note);
+    }
+    // Before it is moved: the numbers the user knows from the file.
+    let bounds = cloud.bounds().map(|(low, high)| [low, high].map(|corner| file_coordinates(&cloud, corner)));
+    if let Some(guess) = placement::place(&mut cloud, spec, args.origin) {
+        out.note(format!("{name}: {guess}"));
+    }
+    let inside = placement::inside(&cloud, spec);
+    if inside == 0 {
+        return Err(nothing_inside(&name, bounds, &cloud, spec));
+    }
+    let grid = model.predict(&cloud)?;
+    let files = target.files(stem);
+    if let Target::Folder(folder, _) = target {
+        fs::create_dir_all(folder).map_err(|error| InputError::io(folder, &error).hint("It is to hold the predictions"))?;
+    }
+    for (path, kind) in &files {
+        write(*kind, path, &cloud, &grid, model, args.shape)?;
+    }
+    let (points, occupied) = (cloud.len(), grid.occupied());
+    out.json(&json!({
+        "event": "predicted",
+        "scan": name,
+        "points": points,
+        "points_inside": inside,
+        "voxels": spec.len(),
+        "occupied_voxels": occupied,
+        "files": files.iter().map(|(path, _)| path).collect::<Vec<_>>(),
+    }))?;
+    out.line(format!(
+        "{name}: {} of {} inside the grid, {} of {} voxels occupied",
+        human::count(inside),
+        human::counted(points, "point"),
+        human::count(occupied),
+        human::count(spec.len())
+    ))?;
+    for (path, _) in &files {
+        out.line(format!("  {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write(kind: Kind, path: &Path, cloud: &PointCloud, grid: &VoxelGrid, model: &Model, shape: Shape) -> anyhow::Result<()> {
+    let labels = &model.labels;
+    match kind {
+        Kind::Ply => {
+            let shape = match shape {
+                Shape::Cubes => VoxelShape::Cubes,
+                Shape::Points => VoxelShape::Points,
+            };
+            formats::write_voxels_ply(path, grid, labels, shape)?;
+        }
+        Kind::Label => formats::write_voxel_labels(path, grid, labels)?,
+        Kind::Npz => formats::write_npz_semantics(path, grid)?,
+        Kind::Png => render::write_png(path, &render::preview(cloud, grid, labels))?,
+    }
+    Ok(())
+}
+
+fn file_coordinates(cloud: &PointCloud, position: [f32; 3]) -> [f64; 3] {
+    std::array::from_fn(|axis| cloud.origin[axis] + f64::from(position[axis]))
+}
+
+fn nothing_inside(name: &str, bounds: Option<[[f64; 3]; 2]>, placed: &PointCloud, spec: &GridSpec) -> anyhow::Error {
+    let corner = |p: [f64; 3]| p.map(|v| format!("{v:.2}")).join(",");
+    let [low, high] = bounds.unwrap_or_default();
+    let [grid_low, grid_high] = [spec.origin_m, spec.end_m()].map(|p| file_coordinates(placed, p));
+    // The sensor that would bring the middle of the cloud to the middle of the grid.
+    let sensor = std::array::from_fn(|axis| {
+        let middle_of_grid = f64::midpoint(f64::from(spec.origin_m[axis]), f64::from(spec.end_m()[axis]));
+        f64::midpoint(low[axis], high[axis]) - middle_of_grid
+    });
+    usage(format!(
+        "{name}: no point inside the grid: found points from {} to {} m, expected some between {} and {} m (the grid around \
+         the sensor). Say where the sensor stood, such as --origin {}",
+        corner(low),
+        corner(high),
+        corner(grid_low),
+        corner(grid_high),
+        corner(sensor)
+    ))
+}

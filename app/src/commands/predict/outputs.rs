@@ -1,0 +1,151 @@
+//! Which files a prediction becomes, and under which names.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use crate::fail::usage;
+
+/// A kind of file that a prediction can be written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Kind {
+    /// Voxel cubes or points with colours and classes
+    Ply,
+    /// Raw class ids, two bytes a voxel, as SemanticKITTI's tools read them
+    Label,
+    /// Numpy archive with the array `semantics`, as Occ3D has it
+    Npz,
+    /// Picture of the voxels with the scan
+    Png,
+}
+
+impl Kind {
+    pub const ALL: [Self; 4] = [Self::Ply, Self::Label, Self::Npz, Self::Png];
+
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Ply => "ply",
+            Self::Label => "label",
+            Self::Npz => "npz",
+            Self::Png => "png",
+        }
+    }
+
+    fn of(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        Self::ALL.into_iter().find(|kind| kind.ending() == ending)
+    }
+}
+
+/// Where predictions go.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Target {
+    File(PathBuf, Kind),
+    Folder(PathBuf, Vec<Kind>),
+}
+
+impl Target {
+    /// From `-o`, `--format` and the number of scans: an ending that is known means one file, anything else a folder.
+    ///
+    /// # Errors
+    /// Many scans or many kinds for one file, and an ending that no kind has.
+    pub fn choose(output: &Path, formats: &[Kind], scans: usize) -> anyhow::Result<Self> {
+        let shown = output.display();
+        let folder_like = output.is_dir() || output.as_os_str().to_string_lossy().ends_with(['/', '\\']);
+        if folder_like || scans > 1 {
+            if !folder_like && let Some(kind) = Kind::of(output) {
+                return Err(usage(format!(
+                    "-o {shown}: {scans} scans cannot become one .{} file; give a folder, such as -o {}/",
+                    kind.ending(),
+                    output.with_extension("").display()
+                )));
+            }
+            return Ok(Self::Folder(output.to_path_buf(), folder_kinds(formats)));
+        }
+        match (Kind::of(output), formats) {
+            (Some(kind), []) => Ok(Self::File(output.to_path_buf(), kind)),
+            (_, [kind]) if output.extension().is_some() => Ok(Self::File(output.to_path_buf(), *kind)),
+            (None, _) if output.extension().is_none() => {
+                Ok(Self::Folder(output.to_path_buf(), folder_kinds(formats)))
+            }
+            (Some(_), many) => Err(usage(format!(
+                "-o {shown}: {} kinds of files cannot become one file; give a folder, such as -o {}/",
+                many.len(),
+                output.with_extension("").display()
+            ))),
+            (None, _) => Err(usage(format!(
+                "-o {shown}: unknown ending; expected .ply, .label, .npz, .png or a folder (end its name with /)"
+            ))),
+        }
+    }
+
+    /// The files of one prediction, in order of writing.
+    pub fn files(&self, stem: &str) -> Vec<(PathBuf, Kind)> {
+        match self {
+            Self::File(path, kind) => vec![(path.clone(), *kind)],
+            Self::Folder(folder, kinds) => {
+                kinds.iter().map(|kind| (folder.join(format!("{stem}.{}", kind.ending())), *kind)).collect()
+            }
+        }
+    }
+}
+
+/// A folder always gets a picture as well.
+fn folder_kinds(formats: &[Kind]) -> Vec<Kind> {
+    let chosen = if formats.is_empty() { &Kind::ALL[..] } else { formats };
+    chosen.iter().copied().chain([Kind::Png]).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// File names without ending, one a scan and all different: scans of different folders often have the same name.
+pub fn stems(scans: &[PathBuf]) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let mut unique = |stem: String| {
+        let mut name = stem.clone();
+        let mut number = 2;
+        while !taken.insert(name.clone()) {
+            name = format!("{stem}-{number}");
+            number += 1;
+        }
+        name
+    };
+    scans.iter().map(|scan| unique(scan.file_stem().unwrap_or(scan.as_os_str()).to_string_lossy().into_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(output: &str, formats: &[Kind], scans: usize) -> Result<Target, String> {
+        Target::choose(Path::new(output), formats, scans).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_ending_decides_unless_a_format_is_given() {
+        assert_eq!(choose("a.PLY", &[], 1), Ok(Target::File("a.PLY".into(), Kind::Ply)));
+        assert_eq!(choose("a.dat", &[Kind::Npz], 1), Ok(Target::File("a.dat".into(), Kind::Npz)));
+        assert_eq!(choose("a.ply", &[Kind::Npz], 1), Ok(Target::File("a.ply".into(), Kind::Npz)));
+        assert!(choose("a.las", &[], 1).unwrap_err().contains("unknown ending"));
+        assert!(choose("a.ply", &[Kind::Ply, Kind::Npz], 1).unwrap_err().contains("-o a/"));
+        assert!(choose("a.ply", &[], 3).unwrap_err().contains("3 scans"));
+    }
+
+    #[test]
+    fn a_folder_gets_every_kind_or_the_chosen_ones_and_always_a_picture() {
+        let all = Kind::ALL.to_vec();
+        assert_eq!(choose("out", &[], 1), Ok(Target::Folder("out".into(), all.clone())));
+        assert_eq!(choose("out.d/", &[], 1), Ok(Target::Folder("out.d/".into(), all)));
+        let chosen = vec![Kind::Label, Kind::Png];
+        assert_eq!(choose("out", &[Kind::Label], 2), Ok(Target::Folder("out".into(), chosen.clone())));
+        assert_eq!(
+            Target::Folder("out".into(), chosen).files("7"),
+            [("out/7.label".into(), Kind::Label), ("out/7.png".into(), Kind::Png)]
+        );
+    }
+
+    #[test]
+    fn scans_of_one_name_do_not_overwrite_each_other() {
+        let scans = ["00/000001.bin", "01/000001.bin", "01/000002.ply"].map(PathBuf::from);
+        assert_eq!(stems(&scans), ["000001", "000001-2", "000002"]);
+    }
+}
