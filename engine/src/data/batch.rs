@@ -3,7 +3,6 @@
 use occam_scene::{AxisOrder, GridSpec};
 
 use super::Sample;
-use crate::Result;
 
 /// A micro-batch on the host.
 #[derive(Debug, Clone, Default)]
@@ -12,7 +11,7 @@ pub struct Batch {
     /// Points of all samples, sample after sample, metres in the frame of the grid.
     pub positions: Vec<[f32; 3]>,
     /// Sample `b` owns the points `offsets[b]..offsets[b + 1]`; one entry more than there are samples.
-    pub offsets: Vec<u32>,
+    pub offsets: Vec<usize>,
     /// Class ids `[B, Z, X, Y]`, one after another.
     pub targets: Vec<u8>,
     /// Samples that could not be read, and why.
@@ -34,21 +33,11 @@ impl Batch {
     }
 
     /// Adds a sample.
-    ///
-    /// # Errors
-    /// [`crate::Error::TooLarge`] beyond 2^32 points in one batch.
-    pub fn push(&mut self, sample: &Sample) -> Result<()> {
-        let points = self.positions.len() + sample.cloud.len();
-        let end = u32::try_from(points).map_err(|_| {
-            crate::Error::TooLarge(format!(
-                "a batch of {points} points, expected fewer than 2^32. Use a smaller batch."
-            ))
-        })?;
+    pub fn push(&mut self, sample: &Sample) {
         self.positions.extend_from_slice(&sample.cloud.positions);
-        self.offsets.push(end);
+        self.offsets.push(self.positions.len());
         self.targets.extend(to_network_order(&sample.target.labels, &sample.target.spec));
         self.ids.push(sample.id.clone());
-        Ok(())
     }
 }
 
@@ -110,7 +99,7 @@ mod tests {
         };
         let mut batch = Batch::new();
         for (points, label) in [(2, 5), (0, 6), (1, 7)] {
-            batch.push(&sample(points, label)).unwrap();
+            batch.push(&sample(points, label));
         }
         assert_eq!(batch.offsets, [0, 2, 2, 3]);
         assert_eq!(batch.positions, [[2.0; 3], [2.0; 3], [1.0; 3]]);

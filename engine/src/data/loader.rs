@@ -47,7 +47,7 @@ struct State {
     next: u64,
     /// Number of the batch that the trainer gets next.
     wanted: u64,
-    ready: BTreeMap<u64, Result<Batch>>,
+    ready: BTreeMap<u64, Batch>,
     stopped: bool,
 }
 
@@ -89,7 +89,7 @@ impl Loader {
             let wanted = state.wanted;
             if let Some(batch) = state.ready.remove(&wanted) {
                 state.wanted += 1;
-                break batch?;
+                break batch;
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Batch `number`, or `None` when the loader stops meanwhile.
-    fn batch(&self, number: u64, order: &mut Order) -> Option<Result<Batch>> {
+    fn batch(&self, number: u64, order: &mut Order) -> Option<Batch> {
         let (size, len) = (self.config.batch as u64, self.dataset.len() as u64);
         let mut batch = Batch::new();
         for place in number * size..(number + 1) * size {
@@ -160,9 +160,7 @@ impl Shared {
             match sample {
                 Ok(Ok(sample)) => {
                     let sample = augment(sample, &self.config.augment, self.config.seed, epoch, index as u64);
-                    if let Err(error) = batch.push(&sample) {
-                        return Some(Err(error));
-                    }
+                    batch.push(&sample);
                 }
                 Ok(Err(error)) => batch.failures.push((index, error)),
                 Err(panic) => {
@@ -172,7 +170,7 @@ impl Shared {
                 }
             }
         }
-        Some(Ok(batch))
+        Some(batch)
     }
 }
 

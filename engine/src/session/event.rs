@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use occam_scene::LabelMap;
 use occam_scene::metrics::Scores;
 
 /// What a face may ask of a run.
@@ -29,6 +30,8 @@ pub struct RunInfo {
     pub validation_samples: usize,
     pub total_steps: usize,
     pub seed: u64,
+    /// Names and colours of the classes.
+    pub labels: LabelMap,
 }
 
 /// How a run ended.

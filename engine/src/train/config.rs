@@ -83,7 +83,9 @@ impl TrainConfig {
     /// `Error::Usage`.
     pub fn check(&self) -> Result<()> {
         let Self { data, optim, augment, steps, .. } = self;
-        self.grid.check().map_err(|why| Error::Usage(format!("grid: {why}")))?;
+        let too_large = self.grid.checked_len().is_none_or(|len| len > 1 << 31);
+        let error = if too_large { Error::TooLarge } else { Error::Usage };
+        self.grid.check().map_err(|why| error(format!("grid: {why}")))?;
         at_least("data.demo_train", data.demo_train, 1)?;
         at_least("data.demo_validation", data.demo_validation, 1)?;
         at_least("data.workers", data.workers, 1)?;

@@ -283,6 +283,8 @@ mod tests {
         }
         assert!(message(set("name", "../up")).contains("separators"));
         assert!(message(set("grid.counts", "[0, 1, 1]")).contains("grid"));
+        let error = set("grid.counts", "[2048, 2048, 1024]").unwrap_err();
+        assert!(error.exit_code() == 3 && error.to_string().contains("2^31"), "{error}");
         assert!(message(set("steps.steps", "0")).contains("steps.epochs"));
     }
 

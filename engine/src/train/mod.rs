@@ -1,7 +1,24 @@
 //! The step, its optimizer and schedule, and the files of a run.
 
+pub mod checkpoint;
 mod config;
+mod evaluate;
+pub mod fits;
 mod layers;
+mod model;
+mod optimizer;
+mod record;
+mod run_folder;
+mod schedule;
+mod step;
+mod tensorboard;
 
 pub use config::{AugmentConfig, DataConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig, TrainConfig};
+pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, baselines, evaluate, score, target_statistics};
 pub use layers::presets;
+pub use model::{Model, load_model};
+pub use optimizer::Optimizer;
+pub use record::StepRecord;
+pub use run_folder::RunFolder;
+pub use schedule::Schedule;
+pub use step::{Learner, StepOutcome};

@@ -1,0 +1,297 @@
+//! The run itself, on its thread: data, steps, evaluations, checkpoints.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use occam_scene::metrics::{AbsentPolicy, Scores};
+
+use super::controls::{Controls, Next};
+use super::outbox::Outbox;
+use super::{EvalRecord, Event, RunInfo, Snapshot, Summary};
+use crate::data::{self, Batch, Loader, LoaderConfig, Splits};
+use crate::gpu::{self, DeviceChoice};
+use crate::losses::class_weights;
+use crate::models::Network;
+use crate::train::checkpoint::{self, State};
+use crate::train::{self, Learner, Model, RunFolder, Schedule, StepRecord, TrainConfig, fits};
+use crate::{Error, Result};
+
+/// How a run begins.
+pub enum Plan {
+    Fresh(Box<TrainConfig>),
+    /// A run's folder, the checkpoint to go on from, and its state.
+    Resumed {
+        run: PathBuf,
+        checkpoint: PathBuf,
+        state: Box<State>,
+    },
+}
+
+impl Plan {
+    /// # Errors
+    /// [`Error::Input`] for a folder without a checkpoint.
+    pub fn resume(run: &Path) -> Result<Self> {
+        let checkpoint = checkpoint::find(run, false)?;
+        let state = checkpoint::read_state(&checkpoint)?;
+        Ok(Self::Resumed { run: run.to_path_buf(), checkpoint, state: Box::new(state) })
+    }
+
+    fn config(&self) -> &TrainConfig {
+        match self {
+            Self::Fresh(config) => config,
+            Self::Resumed { state, .. } => &state.config,
+        }
+    }
+}
+
+pub fn run(plan: Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<Summary> {
+    let began = Instant::now();
+    let config = plan.config().clone();
+    let opened = gpu::open(&config.device.parse::<DeviceChoice>()?)?;
+    if let Some(notice) = &opened.notice {
+        outbox.warn(notice.clone());
+    }
+    gpu::reset_peak();
+    let device = opened.device;
+    let splits = data::open(&config.data, &config.grid, config.seed)?;
+    let classes = splits.training.labels().len();
+    fits::check(&device, opened.adapter.is_none(), &config.grid, config.steps.batch, classes)?;
+    let mut network =
+        Network::new(&config.model.network, config.grid.counts, classes, config.seed, &device.clone().autodiff())?;
+    let steps_per_epoch = splits.training.len() as f64 / (config.steps.batch * config.steps.accumulate) as f64;
+    let total_steps = match (&plan, config.steps.steps) {
+        (Plan::Resumed { state, .. }, _) => state.total_steps,
+        (_, 0) => (config.steps.epochs as f64 * steps_per_epoch).ceil().max(1.0) as usize,
+        (_, steps) => steps,
+    };
+    let schedule = Schedule::new(&config.optim, total_steps, steps_per_epoch)?;
+    if let Plan::Resumed { checkpoint, .. } = &plan {
+        network.load_weights(&checkpoint.join(checkpoint::WEIGHTS))?;
+    }
+    let folder = match &plan {
+        Plan::Fresh(_) => RunFolder::create(&config, &opened.label)?,
+        Plan::Resumed { run, .. } => RunFolder::open(run)?,
+    };
+    outbox.send(Event::Started(RunInfo {
+        run: folder.path().to_path_buf(),
+        device: opened.label,
+        network: config.model.network.clone(),
+        parameters: network.num_params(),
+        train_samples: splits.training.len(),
+        validation_samples: splits.validation.len(),
+        total_steps,
+        seed: config.seed,
+        labels: splits.training.labels().clone(),
+    }));
+
+    let statistics = train::target_statistics(&*splits.training, &mut controls.watch())?;
+    let policy = AbsentPolicy::default();
+    let baselines = train::baselines(&*splits.validation, Some(&statistics), policy, &mut controls.watch())?;
+    outbox.send(Event::Loaded { baselines: baselines.clone() });
+
+    let state = match &plan {
+        Plan::Resumed { state, .. } => (**state).clone(),
+        Plan::Fresh(_) => State {
+            version: env!("CARGO_PKG_VERSION").into(),
+            step: 0,
+            batches: 0,
+            epoch: 0,
+            total_steps,
+            class_weights: if config.loss.class_weights {
+                class_weights(&statistics.counts)
+            } else {
+                vec![1.0; classes]
+            },
+            losses: Vec::new(),
+            best: None,
+            config: config.clone(),
+            labels: splits.training.labels().clone(),
+        },
+    };
+    let mut learner = Learner::new(network, config.grid, &device, &state.class_weights, &config.optim);
+    if let Plan::Resumed { checkpoint, .. } = &plan {
+        learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
+    }
+    let loader = Loader::start(
+        Arc::clone(&splits.training),
+        LoaderConfig {
+            batch: config.steps.batch,
+            workers: config.data.workers,
+            seed: config.seed,
+            augment: config.augment.clone(),
+            first_batch: state.batches,
+        },
+    )?;
+    let mut trainer =
+        Trainer { device, splits, schedule, folder, learner, loader, state, evaluated: None, saved: None };
+    let interrupted = trainer.train(controls, outbox)?;
+    let losses = &trainer.state.losses;
+    let tenth = losses.len().div_ceil(10);
+    Ok(Summary {
+        run: trainer.folder.path().to_path_buf(),
+        steps: trainer.state.step,
+        seconds: began.elapsed().as_secs_f64(),
+        interrupted,
+        first_losses_mean: mean(&losses[..tenth]),
+        last_losses_mean: mean(&losses[losses.len() - tenth..]),
+        validation: trainer.evaluated.map(|(_, scores)| scores),
+        baselines,
+        peak_bytes: gpu::memory_use(&trainer.device).map(|memory| memory.peak_bytes),
+    })
+}
+
+fn mean(values: &[f32]) -> f64 {
+    values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
+}
+
+struct Trainer {
+    device: Device,
+    splits: Splits,
+    schedule: Schedule,
+    folder: RunFolder,
+    learner: Learner,
+    loader: Loader,
+    state: State,
+    /// Step and scores of the last evaluation.
+    evaluated: Option<(usize, Scores)>,
+    /// Step of the last checkpoint.
+    saved: Option<usize>,
+}
+
+impl Trainer {
+    /// Steps until the last one or until told to stop; true when it was told to.
+    fn train(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<bool> {
+        let steps = self.state.config.steps.clone();
+        let due = |every: usize, step: usize| every > 0 && step.is_multiple_of(every);
+        while self.state.step < self.state.total_steps {
+            match controls.next() {
+                Next::Stop => break,
+                Next::Save => self.save(outbox)?,
+                Next::Evaluate => self.evaluate(controls, outbox)?,
+                Next::Step => {
+                    self.step(outbox)?;
+                    if due(steps.evaluate_every, self.state.step) {
+                        self.evaluate(controls, outbox)?;
+                    }
+                    if due(steps.checkpoint_every, self.state.step) {
+                        self.save(outbox)?;
+                    }
+                }
+            }
+        }
+        let interrupted = self.state.step < self.state.total_steps;
+        if !interrupted {
+            self.evaluate(controls, outbox)?;
+        }
+        self.save(outbox)?;
+        Ok(interrupted)
+    }
+
+    fn step(&mut self, outbox: &mut Outbox) -> Result<()> {
+        let began = Instant::now();
+        let batches = self.load(outbox)?;
+        let waited = began.elapsed();
+        let lr = self.schedule.lr(self.state.step);
+        let number = self.state.step + 1;
+        let outcome = self.learner.step(&batches, lr).map_err(|error| match error {
+            Error::Failed(why) => Error::Failed(format!("step {number}: {why}")),
+            other => other,
+        })?;
+        self.state.step = number;
+        self.state.losses.push(outcome.loss as f32);
+        let memory = gpu::memory_use(&self.device);
+        let record = StepRecord {
+            step: number,
+            loss: outcome.loss,
+            lr,
+            grad_norm: outcome.grad_norm,
+            step_ms: began.elapsed().as_secs_f64() * 1e3,
+            wait_ms: waited.as_secs_f64() * 1e3,
+            in_use_bytes: memory.map(|m| m.in_use_bytes),
+            reserved_bytes: memory.map(|m| m.reserved_bytes),
+            peak_bytes: memory.map(|m| m.peak_bytes),
+        };
+        self.folder.step(&record)?;
+        outbox.step(record);
+        Ok(())
+    }
+
+    /// The micro-batches of one step; one whose samples all failed is passed over.
+    fn load(&mut self, outbox: &mut Outbox) -> Result<Vec<Batch>> {
+        let wanted = self.state.config.steps.accumulate;
+        let mut batches = Vec::with_capacity(wanted);
+        while batches.len() < wanted {
+            let batch = self.loader.next_batch()?;
+            self.state.batches += 1;
+            for (index, error) in &batch.failures {
+                outbox.warn(format!("sample {index} was skipped: {error}"));
+            }
+            if !batch.is_empty() {
+                batches.push(batch);
+            }
+        }
+        let samples = self.state.batches * self.state.config.steps.batch as u64;
+        self.state.epoch = samples.div_ceil(self.splits.training.len() as u64);
+        Ok(batches)
+    }
+
+    /// Scores the validation samples, shows the first of them, and keeps the best network.
+    fn evaluate(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<()> {
+        let step = self.state.step;
+        if self.evaluated.as_ref().is_some_and(|(evaluated, _)| *evaluated == step) {
+            return Ok(());
+        }
+        let State { labels, config, .. } = &self.state;
+        let model = Model::new(self.learner.valid(), &self.device, labels.clone(), config.clone(), step);
+        let mut first = None;
+        let scores = train::score(
+            &model,
+            &*self.splits.validation,
+            AbsentPolicy::default(),
+            &mut controls.watch(),
+            &mut |sample, prediction| {
+                if first.is_none() {
+                    first = Some(Snapshot {
+                        step,
+                        id: sample.id.clone(),
+                        cloud: sample.cloud.clone(),
+                        prediction: prediction.clone(),
+                        target: sample.target.clone(),
+                    });
+                }
+                Ok(())
+            },
+        );
+        let scores = match scores {
+            // The user stops the run: what is there is saved without scores.
+            Err(Error::Interrupted) => return Ok(()),
+            other => other?,
+        };
+        if let Some(snapshot) = first {
+            outbox.show(snapshot);
+        }
+        self.folder.evaluation(step, &scores, &self.state.labels)?;
+        outbox.evaluation(EvalRecord { step, scores: scores.clone() });
+        outbox.send(Event::Evaluated { step, scores: scores.clone() });
+        if self.state.best.is_none_or(|(_, miou)| scores.miou > miou) {
+            self.state.best = Some((step, scores.miou));
+            self.save(outbox)?;
+            checkpoint::mark_best(self.folder.path(), step)?;
+        }
+        self.evaluated = Some((step, scores));
+        Ok(())
+    }
+
+    fn save(&mut self, outbox: &mut Outbox) -> Result<()> {
+        if self.saved == Some(self.state.step) {
+            return Ok(());
+        }
+        let path = checkpoint::save(self.folder.path(), &self.learner.network, &self.learner.optimizer, &self.state)?;
+        self.saved = Some(self.state.step);
+        outbox.send(Event::Checkpoint { step: self.state.step, path });
+        Ok(())
+    }
+}

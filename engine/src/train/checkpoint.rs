@@ -1,0 +1,168 @@
+//! Checkpoints: everything a network is used with, and everything a run needs to go on as if it had never stopped.
+//!
+//! `checkpoints/STEP/` holds `weights.safetensors`, `optimizer.safetensors` and `state.json`. The folder is written
+//! beside, synced and renamed, so that it is whole or not there; the one before it stays.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use occam_scene::LabelMap;
+use occam_scene::error::Place;
+use serde::{Deserialize, Serialize};
+
+use super::{Optimizer, TrainConfig};
+use crate::models::Network;
+use crate::{Error, Result};
+
+pub const WEIGHTS: &str = "weights.safetensors";
+pub const OPTIMIZER: &str = "optimizer.safetensors";
+pub const STATE: &str = "state.json";
+/// Folder of the checkpoints in a run's folder.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// File in a run's folder that holds the step of its best checkpoint.
+pub const BEST: &str = "best";
+
+/// What a checkpoint knows beside weights and moments. Order and augmentation of the samples follow from the seed and
+/// the number of batches, and the learning rate from the step, so that these numbers are the whole random state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Version of Occam that wrote it.
+    pub version: String,
+    /// Optimizer steps taken.
+    pub step: usize,
+    /// Micro-batches taken from the loader.
+    pub batches: u64,
+    /// Passes over the training samples, begun or done.
+    pub epoch: u64,
+    /// Steps the schedule was laid out for.
+    pub total_steps: usize,
+    /// Loss weights of the classes, counted on the training targets.
+    pub class_weights: Vec<f32>,
+    /// Loss of each step so far.
+    pub losses: Vec<f32>,
+    /// Best checkpoint so far: its step and validation mIoU.
+    pub best: Option<(usize, f64)>,
+    pub config: TrainConfig,
+    /// Names, colours and file ids of the classes.
+    pub labels: LabelMap,
+}
+
+/// Writes `checkpoints/STEP` in `run` and returns its path. A checkpoint of the same step is the same and is kept.
+///
+/// # Errors
+/// [`Error::Failed`] when the disk is full or the folder cannot be written; checkpoints that were there stay.
+pub fn save(run: &Path, network: &Network, optimizer: &Optimizer, state: &State) -> Result<PathBuf> {
+    let folder = run.join(CHECKPOINTS);
+    let path = folder.join(state.step.to_string());
+    if path.join(STATE).is_file() {
+        return Ok(path);
+    }
+    let beside = folder.join(format!(".{}.part", state.step));
+    let written = write_all(&beside, network, optimizer, state).and_then(|()| {
+        fs::rename(&beside, &path).map_err(|e| failed(&path, &e))?;
+        sync(&folder)
+    });
+    if let Err(error) = written {
+        // What cannot be written can perhaps not be removed either; the error tells the rest.
+        let _ = fs::remove_dir_all(&beside);
+        return Err(error);
+    }
+    Ok(path)
+}
+
+fn write_all(folder: &Path, network: &Network, optimizer: &Optimizer, state: &State) -> Result<()> {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+    // Burn keeps the newest running statistics of batch normalization aside until `valid` asks for them.
+    network.valid().save_weights(&folder.join(WEIGHTS))?;
+    optimizer.save(&folder.join(OPTIMIZER))?;
+    let text = serde_json::to_vec(state).map_err(|e| Error::Failed(format!("{STATE}: {e}")))?;
+    let path = folder.join(STATE);
+    File::create(&path).and_then(|mut file| file.write_all(&text)).map_err(|e| failed(&path, &e))?;
+    for name in [WEIGHTS, OPTIMIZER, STATE] {
+        sync(&folder.join(name))?;
+    }
+    sync(folder)
+}
+
+/// Flushes a file or folder to the disk.
+fn sync(path: &Path) -> Result<()> {
+    // Windows opens no folders; there, renaming is all there is.
+    if cfg!(windows) && path.is_dir() {
+        return Ok(());
+    }
+    File::open(path).and_then(|file| file.sync_all()).map_err(|e| failed(path, &e))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    Error::Failed(format!(
+        "cannot write the checkpoint {}: {error}. Make room or give another folder with `runs`; earlier checkpoints \
+         were kept.",
+        path.display()
+    ))
+}
+
+/// Names the best checkpoint of a run.
+pub fn mark_best(run: &Path, step: usize) -> Result<()> {
+    let (path, beside) = (run.join(BEST), run.join(".best.part"));
+    fs::write(&beside, format!("{step}\n")).and_then(|()| fs::rename(&beside, &path)).map_err(|e| failed(&path, &e))
+}
+
+/// The folder of a checkpoint: of the path itself, or of the best (else the last) checkpoint of a run.
+///
+/// # Errors
+/// [`Error::Input`] when there is none.
+pub fn find(path: &Path, prefer_best: bool) -> Result<PathBuf> {
+    if path.join(STATE).is_file() {
+        return Ok(path.to_path_buf());
+    }
+    let folder = path.join(CHECKPOINTS);
+    let best: Option<usize> = fs::read_to_string(path.join(BEST)).ok().and_then(|text| text.trim().parse().ok());
+    let last = steps(&folder).into_iter().max();
+    let chosen = if prefer_best {
+        best.filter(|step: &usize| folder.join(step.to_string()).join(STATE).is_file())
+    } else {
+        None
+    };
+    match chosen.or(last) {
+        Some(step) => Ok(folder.join(step.to_string())),
+        None => {
+            let found = if !path.exists() {
+                "nothing"
+            } else if path.is_dir() {
+                "no checkpoint in this folder"
+            } else {
+                "a file"
+            };
+            Err(occam_scene::Error::new(path, Place::File, found, "the folder of a run or of one of its checkpoints")
+                .hint("`occam train` prints it when it ends")
+                .into())
+        }
+    }
+}
+
+/// Steps of the whole checkpoints in a folder.
+fn steps(folder: &Path) -> Vec<usize> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.path().join(STATE).is_file())
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Reads `state.json` of a checkpoint's folder.
+///
+/// # Errors
+/// [`Error::Input`] with the line of what is wrong.
+pub fn read_state(folder: &Path) -> Result<State> {
+    let path = folder.join(STATE);
+    let text = fs::read_to_string(&path).map_err(|e| occam_scene::Error::io(&path, &e))?;
+    let state: State = serde_json::from_str(&text).map_err(|e| {
+        occam_scene::Error::new(&path, Place::Line(e.line() as u64), e.to_string(), "the state of an Occam checkpoint")
+    })?;
+    state.config.check()?;
+    Ok(state)
+}

@@ -1,0 +1,171 @@
+//! Gradients to new weights: global norm, clipping, AdamW, and the optimizer's state in a file.
+
+use std::path::Path;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::{AdamW, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams, Optimizer as _};
+use burn::store::{ModuleSnapshot, SafetensorsStore};
+use burn::tensor::{Device, Tensor};
+use occam_scene::error::Place;
+
+use super::OptimConfig;
+use crate::{Error, Result};
+
+/// Square of the global L2 norm of all gradients, one scalar on the device. It is finite exactly when every gradient
+/// is, short of overflow. `None` without any gradient.
+pub fn squared_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Option<Tensor<1>> {
+    struct Sum<'a>(&'a GradientsParams, Option<Tensor<1>>);
+    impl ModuleVisitor for Sum<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.0.get::<D>(param.id) {
+                let square = gradient.square().sum();
+                self.1 = Some(match self.1.take() {
+                    Some(sum) => sum + square,
+                    None => square,
+                });
+            }
+        }
+    }
+    let mut sum = Sum(gradients, None);
+    module.visit(&mut sum);
+    sum.1
+}
+
+/// Multiplies every gradient so that the global norm, which is `norm`, becomes at most `limit`; 0 means no limit
+/// (Pascanu, Mikolov, Bengio, ICML 2013).
+pub fn clip<M: Module>(module: &M, gradients: &mut GradientsParams, norm: f64, limit: f64) {
+    struct Scale<'a>(&'a mut GradientsParams, f64);
+    impl ModuleVisitor for Scale<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.0.remove::<D>(param.id) {
+                self.0.register(param.id, gradient * self.1);
+            }
+        }
+    }
+    if limit > 0.0 && norm > limit {
+        module.visit(&mut Scale(gradients, limit / (norm + 1e-6)));
+    }
+}
+
+/// AdamW (Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019) over all parameters of a module.
+///
+/// The arithmetic is Burn's; the moments are kept here, by the parameter's place in the module. Burn's own module
+/// optimizer restores moments on the default device of the build, which may be a GPU that nobody asked for or that is
+/// not there, and knows parameters by numbers that a new process deals out anew.
+pub struct Optimizer {
+    rule: AdamW,
+    /// By place; `None` until the parameter had a gradient.
+    states: Vec<Option<AdamWState<1>>>,
+}
+
+/// Moments as a module, so that they are stored the way weights are.
+#[derive(Module, Debug)]
+struct Moments {
+    first: Vec<Param<Tensor<1>>>,
+    second: Vec<Param<Tensor<1>>>,
+}
+
+impl Optimizer {
+    pub fn new(config: &OptimConfig) -> Self {
+        let rule = AdamWConfig::new()
+            .with_beta_1(config.beta1 as f32)
+            .with_beta_2(config.beta2 as f32)
+            .with_epsilon(config.epsilon as f32)
+            .with_weight_decay(config.weight_decay as f32)
+            .build();
+        Self { rule, states: Vec::new() }
+    }
+
+    /// New weights. Parameters without a gradient stay.
+    pub fn step<M: Module>(&mut self, lr: f64, module: M, gradients: GradientsParams) -> M {
+        struct Step<'a> {
+            lr: f64,
+            rule: &'a AdamW,
+            states: &'a mut Vec<Option<AdamWState<1>>>,
+            gradients: GradientsParams,
+            place: usize,
+        }
+        impl ModuleMapper for Step<'_> {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                let place = self.place;
+                self.place += 1;
+                if self.states.len() <= place {
+                    self.states.resize_with(place + 1, || None);
+                }
+                let (id, tensor, mapper) = param.consume();
+                let Some(gradient) = self.gradients.remove::<D>(id) else {
+                    return Param::from_mapped_value(id, tensor, mapper);
+                };
+                let tracked = tensor.is_require_grad();
+                let shape = tensor.dims();
+                // The same size for every rank, so that one list holds all states.
+                let flat = tensor.without_autodiff().reshape([-1]);
+                let (flat, state) = self.rule.step(self.lr, flat, gradient.reshape([-1]), self.states[place].take());
+                self.states[place] = state;
+                let tensor = Tensor::from_inner(flat.reshape(shape)).set_require_grad(tracked);
+                Param::from_mapped_value(id, tensor, mapper)
+            }
+        }
+        module.map(&mut Step { lr, rule: &self.rule, states: &mut self.states, gradients, place: 0 })
+    }
+
+    /// Writes the moments as safetensors. The count of steps is the run's own and belongs in its state file.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let mut moments = Moments { first: Vec::new(), second: Vec::new() };
+        for state in self.states.iter().flatten() {
+            moments.first.push(Param::from_tensor(state.momentum.moment_1.clone()));
+            moments.second.push(Param::from_tensor(state.momentum.moment_2.clone()));
+        }
+        let mut store = SafetensorsStore::from_file(path).overwrite(true).clear_metadata();
+        moments
+            .save_into(&mut store)
+            .map_err(|e| Error::Failed(format!("cannot write the optimizer's state to {}: {e}", path.display())))
+    }
+
+    /// Reads the moments that [`Optimizer::save`] wrote after `steps` steps of this `module`.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for a file that does not belong to the module.
+    pub fn load<M: Module>(&mut self, path: &Path, module: &M, steps: usize, device: &Device) -> Result<()> {
+        struct Sizes(Vec<Option<usize>>);
+        impl ModuleVisitor for Sizes {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let tensor = param.val();
+                self.0.push(tensor.is_require_grad().then(|| tensor.shape().num_elements()));
+            }
+        }
+        let mut sizes = Sizes(Vec::new());
+        module.visit(&mut sizes);
+        let zeros = |n: &usize| Param::from_tensor(Tensor::<1>::zeros([*n], device));
+        let mut moments = Moments {
+            first: sizes.0.iter().flatten().map(zeros).collect(),
+            second: sizes.0.iter().flatten().map(zeros).collect(),
+        };
+        let bad = |found: String| {
+            Error::Input(occam_scene::Error::new(path, Place::File, found, "the optimizer's state of this network"))
+        };
+        let result = moments.load_from(&mut SafetensorsStore::from_file(path)).map_err(|e| bad(e.to_string()))?;
+        if let Some(error) = result.errors.first() {
+            return Err(bad(error.to_string()));
+        }
+        let mut pairs = moments.first.into_iter().zip(moments.second);
+        self.states = sizes
+            .0
+            .iter()
+            .map(|size| {
+                let (first, second) = size.and_then(|_| pairs.next())?;
+                let momentum = AdaptiveMomentumState {
+                    time: steps,
+                    moment_1: first.val(),
+                    moment_2: second.val(),
+                    max_moment_2: None,
+                };
+                Some(AdamWState { momentum })
+            })
+            .collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! The folder of a run: configuration, metrics and pictures. Nothing is ever overwritten.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use occam_scene::LabelMap;
+use occam_scene::metrics::Scores;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::layers::RUN_TABLE;
+use super::tensorboard::EventWriter;
+use super::{StepRecord, TrainConfig, checkpoint};
+use crate::{Error, Result};
+
+/// An open run folder.
+pub struct RunFolder {
+    path: PathBuf,
+    metrics: File,
+    events: EventWriter,
+}
+
+impl RunFolder {
+    /// Makes `RUNS/NAME`, or `RUNS/PRESET-1`, `-2`, ... without a name, and writes `config.toml` into it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the name is taken or the folder cannot be written.
+    pub fn create(config: &TrainConfig, device: &str) -> Result<Self> {
+        let path = make_folder(config)?;
+        let unwritable = |e: io::Error| cannot_write(&path, &e);
+        for name in [checkpoint::CHECKPOINTS, "preview", "predictions"] {
+            fs::create_dir(path.join(name)).map_err(unwritable)?;
+        }
+        fs::write(path.join("config.toml"), config_text(config, device)?).map_err(unwritable)?;
+        Self::open(&path)
+    }
+
+    /// Opens the folder of a run to add to it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when it cannot be written.
+    pub fn open(path: &Path) -> Result<Self> {
+        let unwritable = |e: io::Error| cannot_write(path, &e);
+        let metrics = File::options().create(true).append(true).open(path.join("metrics.jsonl")).map_err(unwritable)?;
+        let events = EventWriter::create(path).map_err(unwritable)?;
+        Ok(Self { path: path.to_path_buf(), metrics, events })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a step to `metrics.jsonl` and the event file.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the disk is full.
+    pub fn step(&mut self, record: &StepRecord) -> Result<()> {
+        let mut values = vec![
+            ("train/loss", record.loss),
+            ("train/lr", record.lr),
+            ("train/grad_norm", record.grad_norm),
+            ("time/step_ms", record.step_ms),
+        ];
+        for (tag, bytes) in [("memory/in_use_bytes", record.in_use_bytes), ("memory/peak_bytes", record.peak_bytes)] {
+            values.extend(bytes.map(|b| (tag, b as f64)));
+        }
+        self.line("step", serde_json::to_value(record))?;
+        self.scalars(record.step, &values)
+    }
+
+    /// Adds an evaluation to `metrics.jsonl` and the event file, classes by name.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the disk is full.
+    pub fn evaluation(&mut self, step: usize, scores: &Scores, labels: &LabelMap) -> Result<()> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            step: usize,
+            #[serde(flatten)]
+            scores: &'a Scores,
+        }
+        let mut value = serde_json::to_value(Line { step, scores });
+        if let Ok(Value::Object(fields)) = &mut value {
+            let classes = labels.classes.iter().zip(&scores.per_class);
+            let named = classes.filter_map(|(class, iou)| Some((class.name.clone(), json!((*iou)?))));
+            fields.insert("per_class".into(), Value::Object(named.collect()));
+        }
+        self.line("evaluation", value)?;
+        self.scalars(step, &[("validation/iou", scores.iou), ("validation/miou", scores.miou)])
+    }
+
+    fn line(&mut self, kind: &str, value: serde_json::Result<Value>) -> Result<()> {
+        let mut value = value.map_err(|e| Error::Failed(format!("metrics.jsonl: {e}")))?;
+        if let Value::Object(fields) = &mut value {
+            fields.insert("kind".into(), kind.into());
+        }
+        let path = self.path.join("metrics.jsonl");
+        self.metrics.write_all(format!("{value}\n").as_bytes()).map_err(|e| disk_failed(&path, &e))
+    }
+
+    fn scalars(&mut self, step: usize, values: &[(&str, f64)]) -> Result<()> {
+        self.events.scalars(step, values).map_err(|e| disk_failed(&self.path.join("events.out.tfevents"), &e))
+    }
+}
+
+fn make_folder(config: &TrainConfig) -> Result<PathBuf> {
+    fs::create_dir_all(&config.runs).map_err(|e| cannot_write(&config.runs, &e))?;
+    if !config.name.is_empty() {
+        let path = config.runs.join(&config.name);
+        return match fs::create_dir(&path) {
+            Ok(()) => Ok(path),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(Error::Usage(format!(
+                "the run {} exists already and is not overwritten; choose another name",
+                path.display()
+            ))),
+            Err(e) => Err(cannot_write(&path, &e)),
+        };
+    }
+    // Two runs that start at the same time get two folders: only one of them can create each.
+    for number in 1u64.. {
+        let path = config.runs.join(format!("{}-{number}", config.preset));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(cannot_write(&path, &e)),
+        }
+    }
+    Err(Error::Failed("no number is left for the run's folder".into()))
+}
+
+fn config_text(config: &TrainConfig, device: &str) -> Result<String> {
+    #[derive(Serialize)]
+    struct Run<'a> {
+        version: &'a str,
+        adapter: &'a str,
+    }
+    let broken = |e: toml::ser::Error| Error::Failed(format!("config.toml: {e}"));
+    let config = toml::to_string(config).map_err(broken)?;
+    let run = toml::to_string(&Run { version: env!("CARGO_PKG_VERSION"), adapter: device }).map_err(broken)?;
+    Ok(format!("{config}\n# What ran it; not read back.\n[{RUN_TABLE}]\n{run}"))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Error {
+    Error::Usage(format!("cannot write the run's folder {}: {error}. Give another one with `runs`.", path.display()))
+}
+
+fn disk_failed(path: &Path, error: &io::Error) -> Error {
+    Error::Failed(format!("cannot write {}: {error}. The checkpoints of the run were kept.", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(runs: &Path) -> TrainConfig {
+        let sets = [("runs".to_owned(), runs.display().to_string())];
+        TrainConfig::from_layers("tiny", None, &sets).unwrap()
+    }
+
+    #[test]
+    fn runs_are_numbered_and_a_taken_name_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        for number in 1..=3 {
+            let run = RunFolder::create(&config, "CPU").unwrap();
+            assert_eq!(run.path(), folder.path().join(format!("tiny-{number}")));
+        }
+        config.name = "mine".into();
+        RunFolder::create(&config, "CPU").unwrap();
+        let again = RunFolder::create(&config, "CPU").err().unwrap();
+        assert_eq!(again.exit_code(), 2);
+        assert!(again.to_string().contains("mine exists already"), "{again}");
+    }
+
+    #[test]
+    fn the_written_configuration_reads_back_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path());
+        let run = RunFolder::create(&config, "CPU (2 threads)").unwrap();
+        let path = run.path().join("config.toml");
+        assert_eq!(TrainConfig::from_layers("tiny", Some(&path), &[]).unwrap(), config);
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.contains("adapter = \"CPU (2 threads)\"") && text.contains("version = \"0."), "{text}");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_one_clear_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = RunFolder::create(&config(&file), "CPU").err().unwrap();
+        assert!(error.exit_code() == 2 && error.to_string().contains("file"), "{error}");
+    }
+}

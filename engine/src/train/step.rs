@@ -1,0 +1,121 @@
+//! One optimizer step: micro-batches forward and backward, gradients added, checked, clipped and applied.
+
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use occam_scene::GridSpec;
+
+use super::optimizer::{clip, squared_norm};
+use super::{OptimConfig, Optimizer};
+use crate::data::Batch;
+use crate::losses::{downscale_target, multiscale_cross_entropy};
+use crate::models::Network;
+use crate::ops::voxelize::occupancy;
+use crate::{Error, Result};
+
+/// Points of a batch as the networks want them: occupancy `[B, Z, X, Y]` on `device`, without autodiff.
+pub fn input(batch: &Batch, spec: &GridSpec, device: &Device) -> Result<Tensor<4>> {
+    let points = TensorData::new(batch.positions.as_flattened().to_vec(), [batch.positions.len(), 3]);
+    occupancy(Tensor::from_data(points, device), &batch.offsets, spec)
+}
+
+/// A network in training with its optimizer.
+pub struct Learner {
+    pub network: Network,
+    pub optimizer: Optimizer,
+    spec: GridSpec,
+    /// Without autodiff.
+    device: Device,
+    class_weights: Tensor<1>,
+    clip_norm: f64,
+}
+
+/// What a step found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepOutcome {
+    /// Mean over the micro-batches.
+    pub loss: f64,
+    /// Global L2 norm before clipping.
+    pub grad_norm: f64,
+}
+
+impl Learner {
+    /// `device` is without autodiff; `network` was made on `device.autodiff()`.
+    pub fn new(network: Network, spec: GridSpec, device: &Device, class_weights: &[f32], config: &OptimConfig) -> Self {
+        Self {
+            network,
+            optimizer: Optimizer::new(config),
+            spec,
+            device: device.clone(),
+            class_weights: Tensor::from_data(class_weights, device),
+            clip_norm: config.clip_norm,
+        }
+    }
+
+    /// Trains on micro-batches that count as one batch; batch normalization sees each by itself. Weights change only
+    /// when loss and gradients are finite.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when they are not, or when the device fails.
+    pub fn step(&mut self, batches: &[Batch], lr: f64) -> Result<StepOutcome> {
+        let mut accumulator = GradientsAccumulator::new();
+        let mut total: Option<Tensor<1>> = None;
+        for batch in batches {
+            let loss = self.loss(batch)? / batches.len() as f32;
+            let value = loss.clone().inner();
+            accumulator.accumulate(&self.network, GradientsParams::from_grads(loss.backward(), &self.network));
+            total = Some(match total {
+                Some(sum) => sum + value,
+                None => value,
+            });
+        }
+        let mut gradients = accumulator.grads();
+        let (Some(loss), Some(square)) = (total, squared_norm(&self.network, &gradients)) else {
+            return Err(Error::Failed("a step without samples".into()));
+        };
+        // One read for both, before anything changes: on a GPU it is here that a failed operation shows.
+        let read = Tensor::cat(vec![loss, square.without_autodiff()], 0).try_into_data().map_err(device_failed)?;
+        let numbers: Vec<f64> = read.iter::<f64>().collect();
+        let (loss, grad_norm) = (numbers[0], numbers[1].sqrt());
+        if !loss.is_finite() || !grad_norm.is_finite() {
+            return Err(Error::Failed(format!(
+                "the loss is {loss} and the gradient's norm {grad_norm}, expected finite numbers. Lower optim.lr, or \
+                 set optim.clip_norm to 1"
+            )));
+        }
+        clip(&self.network, &mut gradients, grad_norm, self.clip_norm);
+        self.network = self.optimizer.step(lr, self.network.clone(), gradients);
+        Ok(StepOutcome { loss, grad_norm })
+    }
+
+    fn loss(&self, batch: &Batch) -> Result<Tensor<1>> {
+        let [nx, ny, nz] = self.spec.counts;
+        let logits = self.network.forward(input(batch, &self.spec, &self.device)?.autodiff());
+        let targets = self.network.scales().iter().map(|scale| {
+            let labels: Vec<u8> = if *scale == 1 {
+                batch.targets.clone()
+            } else {
+                let (empty, ignore) = (self.spec.empty_id, self.spec.ignore_id);
+                let samples = batch.targets.chunks_exact(self.spec.len());
+                samples.flat_map(|labels| downscale_target(labels, [nz, nx, ny], *scale, empty, ignore)).collect()
+            };
+            let labels: Vec<i32> = labels.into_iter().map(i32::from).collect();
+            let shape = [batch.len(), nz / scale, nx / scale, ny / scale];
+            Tensor::<4, Int>::from_data(TensorData::new(labels, shape), &self.device)
+        });
+        Ok(multiscale_cross_entropy(logits, targets.collect(), &self.class_weights, self.spec.ignore_id))
+    }
+
+    /// The network as it predicts: batch normalization by its running statistics, no autodiff.
+    pub fn valid(&self) -> Network {
+        self.network.valid()
+    }
+}
+
+/// A read that the device refused.
+pub(super) fn device_failed(error: impl std::fmt::Display) -> Error {
+    Error::Failed(format!(
+        "the device failed: {error}. If it is out of memory, use a smaller steps.batch (with steps.accumulate the \
+         gradients stay the same) or a smaller grid"
+    ))
+}
