@@ -158,17 +158,17 @@ fn the_input_baseline_fills_one_class() {
 
 #[test]
 fn the_majority_map_takes_the_lowest_id_of_a_tie_and_ignores_the_ignored() {
-    let spec = GridSpec::new([0.0; 3], [1.0; 3], [5, 1, 1]);
+    let spec = GridSpec::new([0.0; 3], [1.0; 3], [6, 1, 1]);
     let mut map = baseline::MajorityMap::new(&spec, 4).unwrap();
-    map.add(&[0, 3, 2, 255, 3], 255).unwrap();
-    map.add(&[1, 2, 2, 255, 255], 255).unwrap();
-    map.add(&[1, 1, 0, 255, 255], 255).unwrap();
-    assert_eq!(map.predict(), [1, 1, 2, 0, 3]);
-    // Class 1: 3 voxels, class 2: 3, class 3: 2.
+    map.add(&[0, 3, 2, 255, 3, 0], 255).unwrap();
+    map.add(&[1, 2, 2, 255, 255, 0], 255).unwrap();
+    map.add(&[1, 1, 0, 255, 255, 0], 255).unwrap();
+    assert_eq!(map.predict(), [1, 1, 2, 0, 3, 0]);
+    // Free space: 5 voxels, class 1: 3, class 2: 3, class 3: 2.
     assert_eq!(map.most_frequent(), 1);
     assert!(map.add(&[0; 4], 255).unwrap_err().contains("4 voxels"));
-    assert!(map.add(&[0, 0, 4, 0, 0], 255).unwrap_err().contains("voxel 2 of the target has class id 4"));
-    assert_eq!(map.predict(), [1, 1, 2, 0, 3], "a refused target counts nothing");
+    assert!(map.add(&[0, 0, 4, 0, 0, 0], 255).unwrap_err().contains("voxel 2 of the target has class id 4"));
+    assert_eq!(map.predict(), [1, 1, 2, 0, 3, 0], "a refused target counts nothing");
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub enum PointColour {
     /// From blue (low) to red (high).
     #[default]
     Height,
-    /// The colour of the class; height where the cloud has no labels.
+    /// The colour of the class, grey where it is unknown; height where the cloud has no labels.
     Class,
 }
 
@@ -259,6 +259,8 @@ fn draw_points(
     for (i, position) in &shown {
         let class = classes.and_then(|c| c.get(*i)).map(|id| lookup.get(id).copied().unwrap_or(labels.ignore_id));
         let colour = match class {
+            // A point is never free space: that id means that nobody labelled it.
+            Some(class) if class == labels.empty_id => [128.0; 3],
             Some(class) => labels.colour(class).map(f32::from),
             None => ramp((position.z - heights.0) / (heights.1 - heights.0)),
         };

@@ -180,7 +180,8 @@ fn points_take_the_colour_of_their_class_when_asked() {
         PreviewOptions { panel_px: [101, 101], point_colour: PointColour::Class, ..PreviewOptions::default() };
     let middle = |cloud: &PointCloud| preview(None, Some(cloud), &labels(), &options).pixel(50, 46 + 50);
     assert_eq!(middle(&cloud), [225, 45, 45]);
-    // Without labels height decides; a label that the map does not know is grey.
+    // Without labels height decides; a label that the map does not know is grey, and so is none (0).
+    assert_eq!(middle(&PointCloud { label: Some(vec![0]), ..cloud.clone() }), [128; 3]);
     assert_eq!(middle(&PointCloud { label: None, ..cloud.clone() }), [52, 84, 170]);
     assert_eq!(middle(&PointCloud { label: Some(vec![999]), ..cloud }), [128; 3]);
 }
