@@ -27,9 +27,9 @@ pub struct Lidar {
 impl Default for Lidar {
     fn default() -> Self {
         Self {
-            beams: 32,
-            azimuths: 1000,
-            elevation_deg: [-24.0, 7.0],
+            beams: 48,
+            azimuths: 640,
+            elevation_deg: [-25.0, 10.25],
             nearest_m: 1.0,
             farthest_m: 70.0,
             range_noise_m: 0.02,

@@ -198,7 +198,8 @@ mod tests {
         assert!(turned.meets_column(DVec2::new(8.5, 0.0), DVec2::splat(0.1)));
         assert!(!turned.meets_column(DVec2::new(9.0, 0.9), DVec2::splat(0.1)));
         assert!(turned.holds_column(DVec2::new(9.5, 0.0), DVec2::splat(0.2)));
-        assert!(!turned.holds_column(DVec2::new(9.0, 0.9), DVec2::splat(0.1)));
+        // 1.05 / sqrt(2) along each side of the square, and 0.4 / sqrt(2) for the column itself: 1.03 of 1.
+        assert!(!turned.holds_column(DVec2::new(8.95, 0.0), DVec2::splat(0.2)));
     }
 
     #[test]

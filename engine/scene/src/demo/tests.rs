@@ -53,7 +53,7 @@ fn a_scan_has_as_many_points_as_asked_and_every_column_has_its_range() {
         let intensity = cloud.intensity.unwrap();
         assert_eq!([columns.0.len(), columns.1.len(), columns.2.len(), columns.3.len(), intensity.len()], [count; 5]);
         assert!(columns.0.iter().all(|l| (1..class::COUNT as u16).contains(l)));
-        assert!(columns.2.iter().all(|r| *r < 32) && columns.2.contains(&0) && columns.2.contains(&31));
+        assert!(columns.2.iter().all(|r| *r < 48) && columns.2.contains(&0) && columns.2.contains(&47));
         assert!(columns.3.is_sorted() && columns.3.iter().all(|t| (0.0..FRAME_S).contains(t)));
         assert!(intensity.iter().all(|i| (0.0..=1.0).contains(i)));
         // Ground belongs to no object, everything else does.
@@ -63,8 +63,9 @@ fn a_scan_has_as_many_points_as_asked_and_every_column_has_its_range() {
 
 #[test]
 fn an_exact_scan_meets_a_wall_and_the_road_at_the_ranges_of_the_drawing() {
-    let scan = Lidar::exact().scan(&moment_of(vec![wall()]));
-    // Straight ahead is half a turn from the first azimuth; beam 24 of -24 to 7 degrees is level.
+    let lidar = Lidar { beams: 32, azimuths: 1000, elevation_deg: [-24.0, 7.0], ..Lidar::exact() };
+    let scan = lidar.scan(&moment_of(vec![wall()]));
+    // Straight ahead is half a turn from the first azimuth; the beams are 1 degree apart, beam 24 is level.
     let (turn, beams) = (500, 32);
     assert!((scan.rays[turn * beams + 24].range_m - 10.05).abs() < 1e-5);
     // 24 degrees down, the road is 1.7 / sin(24 degrees) away.
@@ -183,22 +184,20 @@ fn hit_voxels_are_seen_and_what_is_behind_a_wall_is_occluded() {
     assert_eq!(at([10.1, 0.1, 0.0]), Visibility::Seen);
     assert_eq!(at([10.7, 0.1, 0.0]), Visibility::Occluded);
     assert_eq!(at([20.1, 0.1, 0.0]), Visibility::Occluded);
-    // Right beside the sensor, above 7 degrees.
+    // Right beside the sensor, above the highest beam.
     assert_eq!(at([0.2, 5.0, 3.8]), Visibility::Unknown);
     // Under the road.
     assert_eq!(at([6.1, 0.1, -2.2]), Visibility::Occluded);
 }
 
 #[test]
-fn every_place_around_the_sensor_has_its_nearest_azimuth() {
-    // A far sphere of walls: all is seen or, beyond the wall, occluded, on every side.
-    let ring = Solid { shape: Shape::Cylinder { radius: 6.0 }, centre: DVec2::new(0.0, 0.0), z: [-2.0, 2.0], ..wall() };
+fn inside_four_walls_all_is_seen_and_outside_all_is_occluded() {
     let spec = GridSpec::new([-12.0, -12.0, -0.2], [0.5; 3], [48, 48, 1]);
-    // Eight boxes around the sensor at 6 m.
+    // Four walls around the sensor at 6 m: what is nearer is seen, what is farther occluded, on every side.
     let boxes = [[6.0, 0.0], [-6.0, 0.0], [0.0, 6.0], [0.0, -6.0]].map(|centre| {
         let centre = DVec2::from_array(centre);
         let half = DVec2::new(0.3, 6.3);
-        Solid { shape: Shape::Box { half, axis: centre.normalize() }, centre, ..ring }
+        Solid { shape: Shape::Box { half, axis: centre.normalize() }, centre, z: [-2.0, 2.0], ..wall() }
     });
     let seen = visibility(&Lidar::exact().scan(&moment_of(boxes.to_vec())), &spec);
     for x in 0..48 {
@@ -295,4 +294,18 @@ fn any_axis_order_and_any_place_of_the_grid_will_do() {
     let target = scene(3, 0, &free).target;
     assert_eq!(target.occupied(), scene(3, 0, &spec).target.occupied());
     assert!(!target.labels.contains(&class::EMPTY));
+}
+
+#[test]
+fn a_sensor_may_have_no_beam_or_only_one() {
+    let moment = World::new(1).at(0);
+    let spec = GridSpec::new([-6.4, -6.4, -2.4], [0.4; 3], [32, 32, 16]);
+    for (beams, azimuths) in [(0, 640), (32, 0), (1, 640), (2, 1)] {
+        let scan = Lidar { beams, azimuths, ..Lidar::exact() }.scan(&moment);
+        assert_eq!(scan.rays.len(), beams * azimuths);
+        let seen = visibility(&scan, &spec);
+        let known = seen.iter().any(|v| *v != Visibility::Unknown);
+        // Beam 0 looks 25 degrees down all around; straight behind, the grid is as wide.
+        assert_eq!(known, beams * azimuths > 0, "{beams} beams, {azimuths} azimuths");
+    }
 }

@@ -40,6 +40,9 @@ pub fn visibility(scan: &Scan, spec: &GridSpec) -> Vec<Visibility> {
 /// Marks the voxels that the nearest pulse cannot have reached.
 fn behind(scan: &Scan, spec: &GridSpec, out: &mut [Visibility]) {
     let beams = scan.elevations.len();
+    if beams == 0 {
+        return;
+    }
     let slope = |beam: usize| scan.elevations[beam].y / scan.elevations[beam].x;
     let slopes: Vec<f64> = (0..beams).map(slope).collect();
     // Half a gap beyond the outermost beams still counts as their direction.
@@ -57,8 +60,9 @@ fn behind(scan: &Scan, spec: &GridSpec, out: &mut [Visibility]) {
                 if range > scan.farthest_m || wanted < slopes[0] - margin || wanted > slopes[beams - 1] + margin {
                     continue;
                 }
-                let next = slopes.partition_point(|s| *s < wanted).clamp(1, beams - 1);
-                let beam = if wanted - slopes[next - 1] < slopes[next] - wanted { next - 1 } else { next };
+                let next = slopes.partition_point(|s| *s < wanted);
+                let (under, over) = (next.saturating_sub(1), next.min(beams - 1));
+                let beam = if wanted - slopes[under] < slopes[over] - wanted { under } else { over };
                 if f64::from(scan.rays[turn * beams + beam].range_m) < range {
                     out[spec.index([x, y, z])] = Visibility::Occluded;
                 }
@@ -70,7 +74,7 @@ fn behind(scan: &Scan, spec: &GridSpec, out: &mut [Visibility]) {
 /// Index of the azimuth nearest to a direction; the azimuths go once around counter-clockwise from straight behind.
 fn nearest_azimuth(azimuths: &[DVec2], direction: DVec2) -> Option<usize> {
     let count = azimuths.len();
-    let half = count / 2;
+    let half = count.div_ceil(2);
     // Within a half turn, "counter-clockwise of" is the sign of one product.
     let (first, part) = if direction.y < 0.0 { (0, &azimuths[..half]) } else { (half, &azimuths[half..]) };
     let next = first + part.partition_point(|a| a.perp_dot(direction) > 0.0);
@@ -145,5 +149,45 @@ impl<'a> Walk<'a> {
             }
             voxel[axis] = next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_azimuth_is_the_one_of_a_plain_search() {
+        for count in [1, 2, 3, 4, 7, 640, 999] {
+            let at = |degrees: f64| DVec2::from_angle(degrees.to_radians());
+            let azimuths: Vec<DVec2> =
+                (0..count).map(|i| at(f64::from(i) * 360.0 / f64::from(count) - 180.0)).collect();
+            for step in 0..3600 {
+                let direction = at(f64::from(step) / 10.0 + 0.037) * 3.0;
+                let best = azimuths.iter().map(|a| a.dot(direction)).fold(f64::NEG_INFINITY, f64::max);
+                let found = nearest_azimuth(&azimuths, direction).unwrap();
+                assert!(azimuths[found].dot(direction) > best - 1e-12, "{count} azimuths, {direction}");
+            }
+        }
+        assert_eq!(nearest_azimuth(&[], DVec2::X), None);
+    }
+
+    #[test]
+    fn a_walk_visits_the_voxels_between_the_sensor_and_the_end() {
+        let spec = GridSpec::new([-0.5, -2.5, -2.5], [1.0; 3], [8, 5, 5]);
+        let walked = |spec: &GridSpec, to: [f64; 3]| {
+            let mut voxels = Vec::new();
+            Walk::new(spec).through(DVec3::from_array(to), |index| voxels.push(spec.voxel_at(index)));
+            voxels
+        };
+        assert_eq!(walked(&spec, [2.4, 0.1, 0.0]), [[0, 2, 2], [1, 2, 2], [2, 2, 2]]);
+        // y = x / 2 passes the border 0.5 at x = 1.
+        assert_eq!(walked(&spec, [2.4, 1.2, 0.1]), [[0, 2, 2], [1, 2, 2], [1, 3, 2], [2, 3, 2]]);
+        // y = -2 x passes its borders at x = 0.25 and 0.75 and leaves at 1.25, z = -x / 2 passes its border at x = 1.
+        let down = [[0, 2, 2], [0, 1, 2], [1, 1, 2], [1, 0, 2], [1, 0, 1]];
+        assert_eq!(walked(&spec, [6.0, -12.0, -3.0]), down);
+        let ahead = GridSpec { origin_m: [1.0, -2.5, -2.5], ..spec };
+        assert_eq!(walked(&ahead, [3.2, 0.1, 0.1]), [[0, 2, 2], [1, 2, 2], [2, 2, 2]]);
+        assert!(walked(&ahead, [-3.0, 0.1, 0.1]).is_empty());
     }
 }
