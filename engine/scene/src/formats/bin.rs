@@ -129,7 +129,8 @@ fn fitting(length: usize) -> String {
     }
 }
 
-/// The stride whose columns make sense. Where several do, that whose columns change least from point to point.
+/// The stride whose columns make sense. Where several do, one with an unmistakable column, then that whose columns
+/// change least from point to point.
 fn guess<'a>(path: &Path, bytes: &'a [u8], notes: &mut Vec<String>) -> Result<Rows<'a>> {
     let fitting_rows: Vec<Rows> = KNOWN_STRIDES
         .iter()
@@ -142,7 +143,11 @@ fn guess<'a>(path: &Path, bytes: &'a [u8], notes: &mut Vec<String>) -> Result<Ro
             .hint("The download or copy was probably cut off, or the file holds no points"));
     }
     let plausible: Vec<Rows> = fitting_rows.iter().copied().filter(|rows| is_plausible(*rows)).collect();
-    let best = plausible.iter().copied().min_by(|a, b| roughness(*a).total_cmp(&roughness(*b)));
+    let doubt = |rows: &Rows| (!is_unmistakable(*rows), roughness(*rows));
+    let best = plausible.iter().copied().min_by(|a, b| {
+        let (a, b) = (doubt(a), doubt(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
     let Some(rows) = best else {
         let strides: Vec<String> = fitting_rows.iter().map(|rows| rows.stride.to_string()).collect();
         let found = format!("values that make no sense as {} floats a point", strides.join(" or "));
@@ -164,6 +169,16 @@ fn is_plausible(rows: Rows) -> bool {
             5 => rows.column_is(3, is_strength) && rows.column_is(4, is_ring),
             _ => is_colour(rows) || rows.column_is(3, |v| v >= 0.0),
         }
+}
+
+/// Under a wrong stride every column cycles through all of them, so a column that differs from the coordinates in kind
+/// settles it, even for few points.
+fn is_unmistakable(rows: Rows) -> bool {
+    match rows.stride {
+        4 => rows.column_is(3, |v| (0.0..=1.0).contains(&v)) && !(0..3).all(|c| rows.column_is(c, |v| v.abs() <= 1.0)),
+        5 => !(0..3).all(|c| rows.column_is(c, |v| v.fract() == 0.0)),
+        _ => false,
+    }
 }
 
 fn is_strength(v: f32) -> bool {
@@ -262,6 +277,21 @@ mod tests {
             assert!(read.format.contains(&format!("{stride} floats a point")), "{}", read.format);
             assert_eq!(read.cloud.len(), 7200);
             assert!(read.notes[0].contains(&format!("guessed {stride} floats")), "{:?}", read.notes);
+        }
+    }
+
+    #[test]
+    fn fifteen_scattered_points_are_enough_to_guess() {
+        let scattered = |i: usize| ((i * 7919) % 1009) as f32 * 0.137 - 70.0;
+        for stride in [4, 5] {
+            let row = |i: usize| {
+                let mut row: Vec<f32> = (0..3).map(|axis| scattered(3 * i + axis)).collect();
+                row.extend(if stride == 4 { vec![i as f32 / 15.0] } else { vec![17.0 * i as f32, (i % 4) as f32] });
+                row
+            };
+            let bytes: Vec<u8> = (0..15).flat_map(row).flat_map(f32::to_le_bytes).collect();
+            let read = read_as("scan.bin", &bytes, ReadOptions::default()).unwrap();
+            assert!(read.format.contains(&format!("{stride} floats a point")), "{}", read.format);
         }
     }
 
