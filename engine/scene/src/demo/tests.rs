@@ -309,3 +309,17 @@ fn a_sensor_may_have_no_beam_or_only_one() {
         assert_eq!(known, beams * azimuths > 0, "{beams} beams, {azimuths} azimuths");
     }
 }
+
+#[test]
+fn an_instance_is_one_object() {
+    for seed in 0..40 {
+        let solids = World::new(seed).at(7).solids;
+        // The two side branches of the widest crown may be 0.6 * sqrt(2) * 2.3 m from its middle, on opposite sides.
+        for (index, solid) in solids.iter().enumerate() {
+            for other in solids[..index].iter().filter(|other| other.instance == solid.instance) {
+                let apart = solid.centre.distance(other.centre);
+                assert!(apart < 4.0 && solid.velocity == other.velocity, "seed {seed}: {solid:?} and {other:?}");
+            }
+        }
+    }
+}

@@ -209,7 +209,7 @@ impl Placer<'_> {
         let slot_at = |u: f64| ((u - shift) / density.spacing_m).floor() as i64;
         (slot_at(self.u - VIEW_M)..=slot_at(self.u + VIEW_M))
             .filter_map(|slot| {
-                let lane = kind as u64 * 2 + side as u64;
+                let lane = kind as u64 * 8 + side as u64;
                 let mut rng = Rng::of(&[self.world.seed, lane, slot as u64]);
                 let u = (slot as f64 + rng.range(0.3, 0.7)) * density.spacing_m + shift;
                 let id = (lane as u32) << 24 | (slot as u32 & 0x00ff_ffff);
