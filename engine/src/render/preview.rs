@@ -90,9 +90,11 @@ pub fn preview(
     };
 
     let mut panels: Vec<(String, String, Image)> = Vec::new();
+    // Class ids that the panels show.
+    let mut seen = [false; 256];
     if let Some(cloud) = cloud {
         let mut canvas = stage();
-        let shown = draw_points(&mut canvas, &view, cloud, labels, options.point_colour, low, high);
+        let shown = draw_points(&mut canvas, &view, cloud, labels, options.point_colour, (low, high), &mut seen);
         canvas.deepen(FINE, 0.5);
         panels.push(("scan".into(), counted(shown, "point"), canvas.shrink(FINE)));
     }
@@ -100,6 +102,9 @@ pub fn preview(
         if let Some(grid) = grid {
             let mut canvas = stage();
             draw_voxels(&mut canvas, &view, grid, labels);
+            for label in grid.labels.iter().filter(|l| **l != grid.spec.empty_id && **l != grid.spec.ignore_id) {
+                seen[usize::from(*label)] = true;
+            }
             canvas.deepen(FINE, 0.35);
             panels.push((title.into(), counted(grid.occupied(), "voxel"), canvas.shrink(FINE)));
         }
@@ -107,7 +112,7 @@ pub fn preview(
     if panels.is_empty() {
         panels.push(("nothing to show".into(), String::new(), stage().shrink(FINE)));
     }
-    let legend = if options.legend { classes_shown([grid, options.target], labels) } else { Vec::new() };
+    let legend: Vec<u8> = (0..=255).filter(|class| options.legend && seen[usize::from(*class)]).collect();
     compose(&panels, size, &legend, labels)
 }
 
@@ -158,18 +163,6 @@ fn legend_rows(classes: &[u8], labels: &LabelMap, width: usize) -> Vec<Vec<(usiz
         x += entry + 2 * PAD;
     }
     rows
-}
-
-/// Classes that occur in the grids, free space and the ignored aside, by id.
-fn classes_shown(grids: [Option<&VoxelGrid>; 2], labels: &LabelMap) -> Vec<u8> {
-    let mut seen = [false; 256];
-    for grid in grids.into_iter().flatten() {
-        grid.labels.iter().for_each(|label| seen[usize::from(*label)] = true);
-        seen[usize::from(grid.spec.empty_id)] = false;
-        seen[usize::from(grid.spec.ignore_id)] = false;
-    }
-    seen[usize::from(labels.ignore_id)] = false;
-    (0..=255).filter(|class| seen[usize::from(*class)]).collect()
 }
 
 /// The box to show, metres, at least a metre along each axis.
@@ -233,15 +226,15 @@ fn line_spacing_m(length_m: f64) -> f32 {
     (factor * power) as f32
 }
 
-/// Draws the points inside the box and tells how many.
+/// Draws the points inside the box, tells how many, and notes the classes whose colour they have.
 fn draw_points(
     canvas: &mut Canvas,
     view: &View,
     cloud: &PointCloud,
     labels: &LabelMap,
     colour: PointColour,
-    low: DVec3,
-    high: DVec3,
+    (low, high): (DVec3, DVec3),
+    seen: &mut [bool; 256],
 ) -> usize {
     let shown: Vec<(usize, DVec3)> = cloud
         .positions
@@ -260,8 +253,11 @@ fn draw_points(
         let class = classes.and_then(|c| c.get(*i)).map(|id| lookup.get(id).copied().unwrap_or(labels.ignore_id));
         let colour = match class {
             // A point is never free space: that id means that nobody labelled it.
-            Some(class) if class == labels.empty_id => [128.0; 3],
-            Some(class) => labels.colour(class).map(f32::from),
+            Some(class) if class == labels.empty_id || class == labels.ignore_id => [128.0; 3],
+            Some(class) => {
+                seen[usize::from(class)] = true;
+                labels.colour(class).map(f32::from)
+            }
             None => ramp((position.z - heights.0) / (heights.1 - heights.0)),
         };
         canvas.ball(view.place(*position), radius as f32, colour);

@@ -187,13 +187,33 @@ fn points_take_the_colour_of_their_class_when_asked() {
 }
 
 #[test]
+fn the_legend_names_what_the_panels_show_and_nothing_else() {
+    let red_sign = [225, 45, 45];
+    // In the legend, below the panel: of the points' classes only those that give a colour.
+    let in_legend = |label: u16, point_colour: PointColour| {
+        let cloud = PointCloud { positions: vec![[0.0; 3]], label: Some(vec![label]), ..PointCloud::default() };
+        let options = PreviewOptions { panel_px: [200, 100], point_colour, ..PreviewOptions::default() };
+        let image = preview(None, Some(&cloud), &labels(), &options);
+        let panels_end = 9 * 2 + 2 * PAD + 100;
+        (image.height > panels_end).then(|| image.pixels[panels_end * image.width..].contains(&red_sign))
+    };
+    assert_eq!(in_legend(8, PointColour::Class), Some(true));
+    assert_eq!(in_legend(1, PointColour::Class), Some(false), "road");
+    assert_eq!(in_legend(8, PointColour::Height), None, "no class, no legend");
+    assert_eq!(in_legend(0, PointColour::Class), None, "not labelled");
+}
+
+#[test]
 fn only_points_inside_the_grid_are_shown() {
     let grid = grid_of([4, 4, 4], &[]);
     let (low, high) = scene_box(Some(&grid), None);
     let view = View::fit(low, high, 215.0, 38.0, [100, 100], 5);
     let cloud = PointCloud { positions: vec![[1.0; 3], [4.5, 1.0, 1.0], [-0.1, 1.0, 1.0]], ..PointCloud::default() };
     let mut canvas = Canvas::new(100, 100, TOP, BOTTOM);
-    assert_eq!(draw_points(&mut canvas, &view, &cloud, &labels(), PointColour::Height, low, high), 1);
+    assert_eq!(
+        draw_points(&mut canvas, &view, &cloud, &labels(), PointColour::Height, (low, high), &mut [false; 256]),
+        1
+    );
 }
 
 #[test]
