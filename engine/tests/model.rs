@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::store::{ModuleStore, SafetensorsStore, bridge};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::module::conv3d;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use occam_engine::Error;
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::losses::{class_weights, cross_entropy, downscale_target, multiscale_cross_entropy};
 use occam_engine::models::Network;
+use occam_engine::ops::conv3x3;
 
 fn cpu() -> Device {
     gpu::open(&DeviceChoice::Cpu).unwrap().device
@@ -433,4 +436,80 @@ fn coarse_targets_take_the_majority_of_what_is_occupied() {
     assert_eq!(downscale_target(&labels, [4, 4, 4], 4, 17, 255), [17]);
     labels[63] = 0;
     assert_eq!(downscale_target(&labels, [4, 4, 4], 4, 17, 255), [0]);
+}
+
+// ---------------------------------------------------------------------------------------------- convolution
+
+/// Numbers without a pattern that a shifted or swapped axis would keep.
+fn wave(n: usize, phase: f32) -> Vec<f32> {
+    (0..n).map(|i| (i as f32 * 0.618 + phase).sin() + 0.1 * ((i * i) as f32 * 0.05).cos()).collect()
+}
+
+fn wave5(dims: [usize; 5], phase: f32, device: &Device) -> Tensor<5> {
+    Tensor::from_data(TensorData::new(wave(dims.iter().product(), phase), dims), device)
+}
+
+/// Output and both gradients of a convolution: `own` or Burn's.
+fn convolve(own: bool, [input, kernel]: [[usize; 5]; 2], dilation: usize, device: &Device) -> [Vec<f32>; 3] {
+    let device = device.clone().autodiff();
+    let x = wave5(input, 0.0, &device).require_grad();
+    let weight = wave5(kernel, 1.0, &device).require_grad();
+    let y = if own {
+        conv3x3(x.clone(), weight.clone(), dilation)
+    } else {
+        let padding = [kernel[2] / 2 * dilation, dilation, dilation];
+        let options = ConvOptions::new([1; 3], padding, [dilation; 3], 1);
+        conv3d(x.clone(), weight.clone(), None, options)
+    };
+    let gradients = (y.clone() * wave5(y.dims(), 2.0, &device)).sum().backward();
+    [values(y), values(x.grad(&gradients).unwrap()), values(weight.grad(&gradients).unwrap())]
+}
+
+/// Burn's convolution is another implementation of the same definition.
+#[test]
+fn own_convolution_equals_burns_on_ugly_sizes() {
+    let cases = [
+        // Input, output channels, depth of the kernel, dilation.
+        ([1, 1, 1, 1, 1], 1, 3, 1),
+        ([2, 3, 4, 5, 15], 2, 3, 1),
+        ([1, 2, 3, 2, 17], 5, 3, 3),
+        ([2, 2, 1, 7, 63], 3, 1, 1),
+        ([1, 3, 2, 3, 65], 1, 1, 2),
+        ([1, 1, 2, 1, 128], 2, 3, 2),
+        ([1, 2, 5, 3, 80], 2, 3, 1),
+    ];
+    for (input, channels_out, depth, dilation) in cases {
+        let shapes = [input, [channels_out, input[1], depth, 3, 3]];
+        let [own, burns] = [true, false].map(|own| convolve(own, shapes, dilation, &cpu()));
+        for (part, (own, burns)) in own.iter().zip(&burns).enumerate() {
+            assert_close(own, burns, 1e-5, &format!("{input:?} dilation {dilation} part {part}"));
+        }
+    }
+}
+
+#[test]
+fn convolution_on_vulkan_equals_its_twin() {
+    let shapes = [[2, 3, 4, 5, 18], [2, 3, 3, 3, 3]];
+    let [on_cpu, on_vulkan] = [cpu(), vulkan()].map(|device| convolve(true, shapes, 2, &device));
+    for (part, (cpu, vulkan)) in on_cpu.iter().zip(&on_vulkan).enumerate() {
+        assert_close(vulkan, cpu, 1e-5, &format!("part {part}"));
+    }
+}
+
+#[test]
+fn convolution_gives_the_same_bits_on_any_number_of_threads() {
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| convolve(true, [[1, 3, 6, 9, 33], [4, 3, 3, 3, 3]], 1, &cpu()))
+    };
+    assert!(run(1) == run(5));
+}
+
+#[test]
+fn convolution_in_half_precision_is_burns() {
+    let device = cpu();
+    let half = |dims, phase| wave5(dims, phase, &device).cast(FloatDType::F16);
+    let y = conv3x3(half([1, 2, 3, 4, 5], 0.0), half([2, 2, 3, 3, 3], 1.0), 1);
+    let exact = conv3x3(wave5([1, 2, 3, 4, 5], 0.0, &device), wave5([2, 2, 3, 3, 3], 1.0, &device), 1);
+    assert_close(&values(y.cast(FloatDType::F32)), &values(exact), 2e-3, "f16");
 }

@@ -9,7 +9,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 
-use crate::nn::Init;
+use crate::nn::{Init, conv2d, conv3d};
 use crate::{Error, Result};
 
 /// Channels inside a 3D head.
@@ -127,16 +127,16 @@ impl LmscNet {
         let skip_1_4 = conv_relu_all(&self.encoder_block3, halve(skip_1_2.clone()));
         let skip_1_8 = conv_relu_all(&self.encoder_block4, halve(skip_1_4.clone()));
 
-        let out_1_8 = self.conv_out_scale_1_8.forward(skip_1_8);
+        let out_1_8 = conv2d(&self.conv_out_scale_1_8, skip_1_8);
 
         let joined = Tensor::cat(vec![self.deconv1_8.forward(out_1_8.clone()), skip_1_4], 1);
-        let out_1_4 = self.conv_out_scale_1_4.forward(relu(self.conv1_4.forward(joined)));
+        let out_1_4 = conv2d(&self.conv_out_scale_1_4, relu(conv2d(&self.conv1_4, joined)));
 
         let joined = Tensor::cat(
             vec![self.deconv1_4.forward(out_1_4.clone()), skip_1_2, self.deconv_1_8_to_1_2.forward(out_1_8.clone())],
             1,
         );
-        let out_1_2 = self.conv_out_scale_1_2.forward(relu(self.conv1_2.forward(joined)));
+        let out_1_2 = conv2d(&self.conv_out_scale_1_2, relu(conv2d(&self.conv1_2, joined)));
 
         let joined = Tensor::cat(
             vec![
@@ -147,7 +147,7 @@ impl LmscNet {
             ],
             1,
         );
-        let out_1_1 = relu(self.conv1_1.forward(joined));
+        let out_1_1 = relu(conv2d(&self.conv1_1, joined));
 
         let coarse = [(&self.seg_head_1_2, out_1_2), (&self.seg_head_1_4, out_1_4), (&self.seg_head_1_8, out_1_8)];
         let mut logits = vec![self.seg_head_1_1.forward(out_1_1)];
@@ -190,18 +190,18 @@ impl SegmentationHead {
 
     /// `[B, Z, X, Y]` to `[B, classes, Z, X, Y]`.
     fn forward(&self, volume: Tensor<4>) -> Tensor<5> {
-        let x = relu(self.conv0.forward(volume.unsqueeze_dim(1)));
+        let x = relu(conv3d(&self.conv0, volume.unsqueeze_dim(1)));
         let mut sum = x.clone();
         for branch in 0..DILATIONS.len() {
-            let inner = relu(self.bn1[branch].forward(self.conv1[branch].forward(x.clone())));
-            sum = sum + self.bn2[branch].forward(self.conv2[branch].forward(inner));
+            let inner = relu(self.bn1[branch].forward(conv3d(&self.conv1[branch], x.clone())));
+            sum = sum + self.bn2[branch].forward(conv3d(&self.conv2[branch], inner));
         }
-        self.conv_classes.forward(relu(sum))
+        conv3d(&self.conv_classes, relu(sum))
     }
 }
 
 fn conv_relu_all(convs: &[Conv2d], x: Tensor<4>) -> Tensor<4> {
-    convs.iter().fold(x, |x, conv| relu(conv.forward(x)))
+    convs.iter().fold(x, |x, conv| relu(conv2d(conv, x)))
 }
 
 fn halve(x: Tensor<4>) -> Tensor<4> {

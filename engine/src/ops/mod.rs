@@ -4,11 +4,13 @@
 //! devices store as such, so that all 32 bits of a key compare, print and index as they should. Other integers are cast;
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
+mod conv3x3;
 pub mod scan;
 pub mod segment;
 pub mod sort;
 pub mod voxelize;
 
+pub use conv3x3::conv3x3;
 pub use scan::exclusive_scan;
 pub use segment::{segment_counts, segment_max, segment_sum};
 pub use sort::sort_pairs;
