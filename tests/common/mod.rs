@@ -32,10 +32,8 @@ pub fn works(folder: &Path, args: &[&str]) -> String {
     stdout(&output)
 }
 
-/// Runs a command that has to fail with `code`, with one error that holds every one of `words`, and with every file
-/// of the folder as it was.
-pub fn fails(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
-    let before = listing(folder);
+/// Runs a command that has to fail with `code`, with one error that holds every one of `words`.
+pub fn refuses(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
     let output = occam(folder, args);
     let (out, err) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
@@ -45,7 +43,15 @@ pub fn fails(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
         assert!(err.contains(word), "{args:?}: {word:?} expected in\n{err}");
     }
     assert!(!err.contains("panicked"), "{err}");
-    assert_eq!(listing(folder), before, "{args:?} left something behind");
+}
+
+/// As [`refuses`], with every file of the folder as it was.
+pub fn fails(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
+    let before = listing(folder);
+    refuses(folder, args, code, words);
+    let after = listing(folder);
+    let new: Vec<_> = after.iter().filter(|entry| !before.contains(entry)).map(|(path, _)| path).collect();
+    assert!(new.is_empty() && after.len() == before.len(), "{args:?} left behind {new:?}");
 }
 
 /// Every file and folder below, with its bytes.

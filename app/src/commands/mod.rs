@@ -1,6 +1,8 @@
 //! One file per command: its flags and what it does. Printing more than a line is left to `print`.
 
 pub mod data;
+pub mod eval;
 pub mod gpus;
+pub mod predict;
 pub mod presets;
 pub mod train;

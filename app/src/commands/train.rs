@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use occam_engine::scene::LabelMap;
-use occam_engine::session::{Command, Event, Session, StepRecord};
+use occam_engine::Error;
+use occam_engine::session::{Command, Event, Session, StepRecord, Summary};
 use occam_engine::train::TrainConfig;
 
 use crate::fail::{self, usage};
 use crate::parse;
-use crate::print::{Output, TrainPrinter};
+use crate::print::{Output, TrainPrinter, human};
 use crate::signals::Signals;
 
 /// How often the printer looks at the run.
@@ -69,6 +69,11 @@ pub struct TrainArgs {
     /// Number format of the network; only f32 in this version [default: f32]. Four bytes a value
     #[arg(long, value_enum, value_name = "FORMAT")]
     precision: Option<Precision>,
+
+    /// Most memory the run may take, such as 4GiB [default: no limit]: when a measured peak passes it, the run stops,
+    /// saved, with exit code 3. Main memory on the CPU, the GPU's own on a GPU
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes)]
+    vram: Option<u64>,
 
     /// Name of the run's folder [default: the preset and a number]. No effect on memory
     #[arg(long)]
@@ -142,35 +147,56 @@ fn set<T: Clone>(place: &mut T, value: Option<&T>) {
     }
 }
 
+/// Why the run was told to stop.
+enum Stop {
+    Signal,
+    /// A measured peak passed the budget.
+    Memory {
+        step: usize,
+        peak_bytes: u64,
+        budget_bytes: u64,
+    },
+}
+
 pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
     let config = args.config()?;
     if !args.no_gui {
         out.note("the window is not there yet; training runs without it, as with --no-gui");
     }
     let signals = Signals::install().context("cannot listen for Ctrl-C")?;
-    let map = LabelMap::built_in(if config.data.path.is_none() { "demo" } else { "semantic-kitti" });
-    let classes = map.map(|map| map.classes.into_iter().map(|class| class.name).collect()).unwrap_or_default();
-    let mut printer = TrainPrinter::new(out, classes, config.data.path.as_deref());
+    let mut printer = TrainPrinter::new(out, config.data.path.as_deref());
     let session = Session::start(config)?;
     let mut last_step = 0;
-    let mut asked_to_stop = false;
+    let mut stop = None;
     loop {
-        if signals.stop_asked() && !asked_to_stop {
-            asked_to_stop = true;
-            printer.stopping();
+        let event = session.events.recv_timeout(POLL);
+        let mut why = signals.stop_asked().then_some(Stop::Signal);
+        for record in new_steps(&session, &mut last_step) {
+            printer.step(&record);
+            if let (Some(budget_bytes), Some(peak_bytes)) = (args.vram, record.peak_bytes)
+                && peak_bytes > budget_bytes
+            {
+                why.get_or_insert(Stop::Memory { step: record.step, peak_bytes, budget_bytes });
+            }
+        }
+        if let (None, Some(why)) = (&stop, why) {
+            if matches!(why, Stop::Signal) {
+                printer.stopping();
+            }
             // A trainer that is gone already has sent its last event.
             let _ = session.commands.send(Command::Stop);
-        }
-        let event = session.events.recv_timeout(POLL);
-        for step in new_steps(&session, &mut last_step) {
-            printer.step(&step);
+            stop = Some(why);
         }
         match event {
             Ok(event) => {
                 printer.event(&event);
                 match event {
+                    Event::Failed(Error::Interrupted) => {
+                        out.note("stopped before the first step; there was nothing to save");
+                        return Ok(signals.exit_code());
+                    }
                     Event::Failed(error) => return Err(error.into()),
-                    Event::Done(summary) => return Ok(if summary.interrupted { signals.exit_code() } else { 0 }),
+                    Event::Done(summary) => return ended(&summary, stop.as_ref(), &signals),
                     _ => {}
                 }
             }
@@ -180,6 +206,21 @@ pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
                 return Err(fail::bug());
             }
         }
+    }
+}
+
+fn ended(summary: &Summary, stop: Option<&Stop>, signals: &Signals) -> anyhow::Result<u8> {
+    match stop {
+        Some(Stop::Memory { step, peak_bytes, budget_bytes }) => Err(Error::TooLarge(format!(
+            "step {step} took {} at its peak, and --vram allows {}; the run is saved in {}. Use a smaller --batch (with \
+             --accumulate, training stays the same) or --grid, or allow more",
+            human::bytes(*peak_bytes),
+            human::bytes(*budget_bytes),
+            summary.run.display()
+        ))
+        .into()),
+        Some(Stop::Signal) if summary.interrupted => Ok(signals.exit_code()),
+        _ => Ok(0),
     }
 }
 

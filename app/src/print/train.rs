@@ -19,6 +19,7 @@ const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 /// Prints one run. What it prints may get lost; the run's folder holds everything.
 pub struct TrainPrinter {
     out: Output,
+    /// Names by class id.
     classes: Vec<String>,
     /// `None` for the demo world.
     data: Option<String>,
@@ -31,11 +32,11 @@ pub struct TrainPrinter {
 }
 
 impl TrainPrinter {
-    /// `classes` are the names by class id; `data` is the folder as the user named it.
-    pub fn new(out: Output, classes: Vec<String>, data: Option<&Path>) -> Self {
+    /// `data` is the folder as the user named it.
+    pub fn new(out: Output, data: Option<&Path>) -> Self {
         Self {
             out,
-            classes,
+            classes: Vec::new(),
             data: data.map(|d| d.display().to_string()),
             bar: None,
             total_steps: 0,
@@ -77,6 +78,7 @@ impl TrainPrinter {
 
     fn started(&mut self, info: &RunInfo) {
         self.total_steps = info.total_steps;
+        self.classes = info.labels.classes.iter().map(|class| class.name.clone()).collect();
         self.json(&json!({
             "event": "started",
             "run": info.run,
@@ -87,6 +89,7 @@ impl TrainPrinter {
             "validation_samples": info.validation_samples,
             "total_steps": info.total_steps,
             "seed": info.seed,
+            "classes": self.classes,
         }));
         self.line(&format!("device      {}", info.device));
         self.line(&format!(

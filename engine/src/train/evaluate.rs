@@ -107,15 +107,12 @@ pub fn score(
     progress: ProgressFn<'_>,
     look: &mut dyn FnMut(&Sample, &VoxelGrid) -> Result<()>,
 ) -> Result<Scores> {
-    if model.spec != *dataset.spec() || model.labels != *dataset.labels() {
+    if model.spec != *dataset.spec() || model.labels.len() != dataset.labels().len() {
         return Err(Error::Usage(format!(
-            "the model predicts the {} classes of {} on a grid of {:?} voxels, {} has the {} classes of {} on {:?}",
+            "the model has {} classes on a grid of {:?} voxels, the data {} classes on {:?}",
             model.labels.len(),
-            model.labels.name,
             model.spec.counts,
-            dataset.name(),
             dataset.labels().len(),
-            dataset.labels().name,
             dataset.spec().counts
         )));
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use occam_engine::gpu::{self, DeviceChoice};
-use occam_engine::render;
+use occam_engine::render::{self, PreviewOptions};
 use occam_engine::scene::error::{Error as InputError, Place};
 use occam_engine::scene::formats::{self, ReadOptions, VoxelShape};
 use occam_engine::scene::{GridSpec, PointCloud, VoxelGrid, demo};
@@ -124,7 +124,15 @@ pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn predict(model: &Model, source: &Source<'_>, stem: &str, target: &Target, args: &PredictArgs, options: &ReadOptions, out: Output) -> anyhow::Result<()> {
+fn predict(
+    model: &Model,
+    source: &Source<'_>,
+    stem: &str,
+    target: &Target,
+    args: &PredictArgs,
+    options: &ReadOptions,
+    out: Output,
+) -> anyhow::Result<()> {
     let spec = &model.spec;
     let Input { name, mut cloud, notes } = source.read(spec, options)?;
     for note in notes {
@@ -142,7 +150,8 @@ fn predict(model: &Model, source: &Source<'_>, stem: &str, target: &Target, args
     let grid = model.predict(&cloud)?;
     let files = target.files(stem);
     if let Target::Folder(folder, _) = target {
-        fs::create_dir_all(folder).map_err(|error| InputError::io(folder, &error).hint("It is to hold the predictions"))?;
+        fs::create_dir_all(folder)
+            .map_err(|error| InputError::io(folder, &error).hint("It is to hold the predictions"))?;
     }
     for (path, kind) in &files {
         write(*kind, path, &cloud, &grid, model, args.shape)?;
@@ -170,7 +179,14 @@ fn predict(model: &Model, source: &Source<'_>, stem: &str, target: &Target, args
     Ok(())
 }
 
-fn write(kind: Kind, path: &Path, cloud: &PointCloud, grid: &VoxelGrid, model: &Model, shape: Shape) -> anyhow::Result<()> {
+fn write(
+    kind: Kind,
+    path: &Path,
+    cloud: &PointCloud,
+    grid: &VoxelGrid,
+    model: &Model,
+    shape: Shape,
+) -> anyhow::Result<()> {
     let labels = &model.labels;
     match kind {
         Kind::Ply => {
@@ -182,7 +198,10 @@ fn write(kind: Kind, path: &Path, cloud: &PointCloud, grid: &VoxelGrid, model: &
         }
         Kind::Label => formats::write_voxel_labels(path, grid, labels)?,
         Kind::Npz => formats::write_npz_semantics(path, grid)?,
-        Kind::Png => render::write_png(path, &render::preview(cloud, grid, labels))?,
+        Kind::Png => {
+            let picture = render::preview(Some(grid), Some(cloud), labels, &PreviewOptions::default());
+            render::write_png(path, &picture)?;
+        }
     }
     Ok(())
 }

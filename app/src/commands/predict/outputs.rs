@@ -66,9 +66,7 @@ impl Target {
         match (Kind::of(output), formats) {
             (Some(kind), []) => Ok(Self::File(output.to_path_buf(), kind)),
             (_, [kind]) if output.extension().is_some() => Ok(Self::File(output.to_path_buf(), *kind)),
-            (None, _) if output.extension().is_none() => {
-                Ok(Self::Folder(output.to_path_buf(), folder_kinds(formats)))
-            }
+            (None, _) if output.extension().is_none() => Ok(Self::Folder(output.to_path_buf(), folder_kinds(formats))),
             (Some(_), many) => Err(usage(format!(
                 "-o {shown}: {} kinds of files cannot become one file; give a folder, such as -o {}/",
                 many.len(),
@@ -109,7 +107,10 @@ pub fn stems(scans: &[PathBuf]) -> Vec<String> {
         }
         name
     };
-    scans.iter().map(|scan| unique(scan.file_stem().unwrap_or(scan.as_os_str()).to_string_lossy().into_owned())).collect()
+    scans
+        .iter()
+        .map(|scan| unique(scan.file_stem().unwrap_or(scan.as_os_str()).to_string_lossy().into_owned()))
+        .collect()
 }
 
 #[cfg(test)]

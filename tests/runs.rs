@@ -1,0 +1,252 @@
+//! Training runs from the first step to a prediction on disk, with the real binary.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use assert_cmd::cargo::cargo_bin;
+use common::{fails, floats, folder, json_lines, no_scans, occam, refuses, scan, stderr, stdout, works};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A grid and a number of steps that train in seconds.
+const TINY: [&str; 13] = [
+    "--no-gui",
+    "--preset",
+    "tiny",
+    "--device",
+    "cpu",
+    "--grid",
+    "16x16x8",
+    "--steps",
+    "4",
+    "--set",
+    "data.demo_train=4",
+    "--set",
+    "data.demo_validation=2",
+];
+
+/// A folder with a run `runs/m` that all tests share and none changes.
+fn trained() -> &'static Path {
+    static RUN: OnceLock<TempDir> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let folder = folder();
+        let mut args = vec!["train", "--name", "m"];
+        args.extend(TINY);
+        works(folder.path(), &args);
+        folder
+    })
+    .path()
+}
+
+fn model() -> String {
+    trained().join("runs/m").display().to_string()
+}
+
+#[test]
+fn predict_leaves_nothing_of_a_scan_that_it_cannot_read() {
+    let folder = folder();
+    let model = model();
+    let predict = |name: &str, out: &str, words: &[&str]| {
+        fails(folder.path(), &["predict", &model, name, "-o", out, "--device", "cpu"], 2, words);
+    };
+    for (name, bytes, word) in no_scans() {
+        fs::write(folder.path().join(name), bytes).unwrap();
+        predict(name, "out.ply", &[name, word]);
+    }
+    fs::write(folder.path().join("nan.bin"), floats(&[f32::NAN; 40])).unwrap();
+    predict("nan.bin", "out/", &["nan.bin", "10 points"]);
+    predict("missing.ply", "out/", &["missing.ply"]);
+    fails(folder.path(), &["predict", "no/such/run", "-o", "out/", "--device", "cpu"], 2, &["no/such/run"]);
+}
+
+/// A folder in SemanticKITTI's layout: `scans` scans with labels.
+fn semantic_kitti(root: &Path, scans: usize, labels: impl Fn(usize) -> Vec<u32>) {
+    let sequence = root.join("sequences/00");
+    fs::create_dir_all(sequence.join("velodyne")).unwrap();
+    fs::create_dir_all(sequence.join("labels")).unwrap();
+    let pose = "1 0 0 0 0 1 0 0 0 0 1 0\n";
+    fs::write(sequence.join("poses.txt"), pose.repeat(scans)).unwrap();
+    fs::write(sequence.join("calib.txt"), "Tr: 1 0 0 0 0 1 0 0 0 0 1 0\n").unwrap();
+    for index in 0..scans {
+        fs::write(sequence.join(format!("velodyne/{index:06}.bin")), scan()).unwrap();
+        let bytes: Vec<u8> = labels(index).iter().flat_map(|l| l.to_le_bytes()).collect();
+        fs::write(sequence.join(format!("labels/{index:06}.label")), bytes).unwrap();
+    }
+}
+
+#[test]
+fn labels_that_do_not_fit_their_scans_are_refused_before_a_run_begins() {
+    let points = scan().len() / 16;
+    let short = folder();
+    semantic_kitti(short.path(), 3, |index| vec![40; if index == 1 { points - 1 } else { points }]);
+    let mut args = vec!["train", "."];
+    args.extend(TINY);
+    refuses(short.path(), &args, 2, &["000001.bin", "000001.label", &points.to_string(), &(points - 1).to_string()]);
+
+    let stranger = folder();
+    semantic_kitti(stranger.path(), 3, |_| vec![7777; points]);
+    refuses(stranger.path(), &args, 2, &["000000.label", "7777"]);
+
+    let nothing = folder();
+    fails(nothing.path(), &args, 2, &["sequences"]);
+}
+
+#[test]
+fn a_grid_that_no_memory_holds_is_exit_code_3() {
+    let folder = folder();
+    let mut args = vec!["train"];
+    args.extend(TINY);
+    let place = args.iter().position(|a| *a == "16x16x8").unwrap();
+    args[place] = "8192x8192x32";
+    fails(folder.path(), &args, 3, &["8192"]);
+    args[place] = "65536x65536x65536";
+    fails(folder.path(), &args, 3, &["65536"]);
+    args[place] = "15x16x8";
+    fails(folder.path(), &args, 2, &["15"]);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_never_replaced() {
+    let folder = folder();
+    fails(folder.path(), &["train", "--no-gui", "--device", "no such card"], 2, &["no such card"]);
+    let model = model();
+    fails(folder.path(), &["predict", &model, "-o", "a.ply", "--device", "99"], 2, &["99"]);
+}
+
+#[test]
+fn a_cloud_outside_the_grid_prints_both_bounds_and_suggests_an_origin() {
+    let folder = folder();
+    fs::write(folder.path().join("far.bin"), floats(&[900.0, 900.0, 0.0, 0.1, 901.0, 902.0, 1.0, 0.1])).unwrap();
+    let model = model();
+    let args = ["predict", &model, "far.bin", "-o", "out/", "--device", "cpu"];
+    fails(folder.path(), &args, 2, &["far.bin", "900", "902", "6.40", "--origin"]);
+}
+
+#[test]
+fn a_run_trains_scores_and_predicts_in_every_format() {
+    let folder = folder();
+    let model = model();
+    assert!(trained().join("runs/m/config.toml").is_file());
+
+    let scores = works(folder.path(), &["eval", &model, "--device", "cpu"]);
+    assert!(scores.contains("mIoU") && scores.contains("recall"), "{scores}");
+    let scores = json_lines(&works(folder.path(), &["eval", &model, "--device", "cpu", "--log-format", "json"]));
+    let iou = scores.last().unwrap()["scores"]["iou"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&iou), "{scores:?}");
+
+    fs::write(folder.path().join("000007.bin"), scan()).unwrap();
+    let starts: [(&str, &[u8]); 4] =
+        [("a.ply", b"ply\n"), ("a.label", b""), ("a.npz", b"PK"), ("a.png", b"\x89PNG\r\n")];
+    for (name, start) in starts {
+        works(folder.path(), &["predict", &model, "000007.bin", "-o", name, "--device", "cpu"]);
+        let bytes = fs::read(folder.path().join(name)).unwrap();
+        assert!(bytes.starts_with(start) && bytes.len() > 100, "{name}: {} bytes", bytes.len());
+    }
+    // Two bytes a voxel.
+    assert_eq!(fs::metadata(folder.path().join("a.label")).unwrap().len(), 16 * 16 * 8 * 2);
+    let said = works(folder.path(), &["data", "info", "a.npz"]);
+    assert!(said.contains("16x16x8"), "{said}");
+
+    let said =
+        works(folder.path(), &["predict", &model, "000007.bin", "-o", "out", "--format", "label", "--device", "cpu"]);
+    assert!(said.contains("of 3,200 points"), "{said}");
+    let mut names: Vec<_> = fs::read_dir(folder.path().join("out"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["000007.label", "000007.png"]);
+
+    // No scan: a demo world, the same for the same seed.
+    for name in ["demo-a.label", "demo-b.label"] {
+        works(folder.path(), &["predict", &model, "--demo", "5", "-o", name, "--device", "cpu"]);
+    }
+    let [a, b] = ["demo-a.label", "demo-b.label"].map(|name| fs::read(folder.path().join(name)).unwrap());
+    assert_eq!(a, b);
+}
+
+#[test]
+fn json_output_of_a_run_is_json_only_and_complete() {
+    let folder = folder();
+    let mut args = vec!["train", "--log-format", "json"];
+    args.extend(TINY);
+    let events = json_lines(&works(folder.path(), &args));
+    let kinds: Vec<&str> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
+    assert_eq!(kinds.first(), Some(&"started"), "{kinds:?}");
+    assert_eq!(kinds.last(), Some(&"done"), "{kinds:?}");
+    let steps: Vec<u64> = events.iter().filter(|e| e["event"] == "step").map(|e| e["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [1, 2, 3, 4]);
+    let done = events.last().unwrap();
+    assert!(done["validation"]["iou"].is_number() && done["peak_bytes"].as_u64().unwrap() > 0, "{done}");
+    assert!(done["baselines"].as_array().unwrap().len() >= 3, "{done}");
+}
+
+#[test]
+fn a_quiet_run_prints_its_folder_and_nothing_else() {
+    let folder = folder();
+    let mut args = vec!["train", "-q", "--name", "quiet"];
+    args.extend(TINY);
+    let output = occam(folder.path(), &args);
+    assert_eq!((stdout(&output).trim(), stderr(&output).as_str()), ("runs/quiet", ""));
+}
+
+#[test]
+fn a_run_over_its_budget_stops_saved_with_exit_code_3() {
+    let folder = folder();
+    let mut args = vec!["train", "--name", "b", "--vram", "1MiB"];
+    args.extend(TINY);
+    let output = occam(folder.path(), &args);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1.0 MiB") && stderr(&output).contains("runs/b"), "{}", stderr(&output));
+    works(folder.path(), &["predict", "runs/b", "-o", "a.label", "--device", "cpu"]);
+}
+
+#[cfg(unix)]
+fn signalled(signal: &str, code: i32) {
+    let folder = folder();
+    let mut args = vec!["train", "--log-format", "json", "--name", "s"];
+    args.extend(TINY);
+    let place = args.iter().position(|a| *a == "--steps").unwrap();
+    args[place + 1] = "100000";
+    let mut child = Command::new(cargo_bin("occam"))
+        .current_dir(folder.path())
+        .args(&args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut events = Vec::new();
+    for line in lines {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if event["event"] == "step" && event["step"] == 1 {
+            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+            assert!(sent.success());
+        }
+        events.push(event);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(code));
+    let done = events.last().unwrap();
+    assert_eq!((&done["event"], &done["interrupted"]), (&"done".into(), &true.into()), "{done}");
+    let saved = events.iter().rfind(|e| e["event"] == "checkpoint").expect("a checkpoint");
+    assert!(folder.path().join(saved["path"].as_str().unwrap()).is_dir(), "{saved}");
+    // What was saved can be used.
+    works(folder.path(), &["predict", "runs/s", "-o", "a.label", "--device", "cpu"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_finishes_the_step_saves_and_exits_130() {
+    signalled("-INT", 130);
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_saves_and_exits_75() {
+    signalled("-TERM", 75);
+}
