@@ -80,6 +80,9 @@ fn a_run_leaves_its_metrics_a_checkpoint_and_a_model_that_predicts() {
     assert_eq!(model.predict(&snapshot.cloud).unwrap().labels, snapshot.prediction.labels);
     let by_step = load_model(&summary.run.join("checkpoints/6"), &device).unwrap();
     assert_eq!(by_step.predict(&snapshot.cloud).unwrap().labels, snapshot.prediction.labels);
+    assert_eq!(load_model(&summary.run.join("checkpoints/6/weights.safetensors"), &device).unwrap().step, 6);
+    let picture = std::fs::read(summary.run.join("preview/6.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 5_000);
 }
 
 #[test]

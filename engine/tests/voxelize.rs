@@ -4,8 +4,14 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use occam_engine::Error;
-use occam_engine::ops::voxelize::{KeyLayout, Voxels, occupancy, voxelize, voxelize_with};
+use occam_engine::gpu::{self, DeviceChoice};
+use occam_engine::ops::voxelize::{KeyLayout, VoxelTable, Voxels, occupancy, voxelize, voxelize_with};
 use occam_scene::GridSpec;
+
+/// Software Vulkan (Debian: mesa-vulkan-drivers). One device for all tests.
+fn vulkan() -> Device {
+    gpu::open(&DeviceChoice::Name("llvmpipe".into())).unwrap().device
+}
 
 /// A cloud batch as plain columns.
 struct Case {
@@ -77,10 +83,14 @@ impl Case {
         Tensor::from_data(TensorData::new(self.labels.clone(), [self.labels.len()]), device)
     }
 
-    fn voxelize_on(&self, device: &Device, layout: KeyLayout) -> Columns {
+    fn voxels_on(&self, device: &Device, layout: KeyLayout) -> Voxels {
         let (points, features, labels) = (self.points_on(device), self.features_on(device), self.labels_on(device));
-        let voxels = voxelize_with(points, Some(features), Some(labels), &self.offsets, &self.spec, layout);
-        Columns::read(voxels.unwrap_or_else(|e| panic!("{}: {e}", self.name)))
+        voxelize_with(points, Some(features), Some(labels), &self.offsets, &self.spec, layout)
+            .unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    fn voxelize_on(&self, device: &Device, layout: KeyLayout) -> Columns {
+        Columns::read(self.voxels_on(device, layout))
     }
 }
 
@@ -92,6 +102,7 @@ fn assert_same<T: PartialEq + std::fmt::Debug>(found: &[T], expected: &[T], name
 }
 
 /// What voxelization gives, as plain columns.
+#[derive(PartialEq)]
 struct Columns {
     coords: Vec<i32>,
     count: Vec<i32>,
@@ -118,6 +129,38 @@ impl Columns {
         assert_same(&self.features, &expected.features, name, "features");
         assert_same(&self.label, &expected.label, name, "label");
         assert_same(&self.voxel_of_point, &expected.voxel_of_point, name, "voxel of point");
+    }
+
+    /// Unit of rounding of f32.
+    const U: f32 = 1.0 / (1 << 24) as f32;
+
+    /// Equal, but for the means: those of a device are f32 sums in another order.
+    ///
+    /// With u = 2^-24, an f32 sum of n values below m in any order is off by at most n u (n m), the mean by n u m; the
+    /// device sums n / 16 values in a thread and then those, so n / 16 + 8 stands for n. Positions are summed relative to
+    /// the centre of the voxel, m = size / 2, and the centre is added: two more roundings of the result, and two of the
+    /// division.
+    fn assert_close(&self, expected: &Self, case: &Case) {
+        let name = &case.name;
+        assert_same(&self.coords, &expected.coords, name, "coords");
+        assert_same(&self.count, &expected.count, name, "count");
+        assert_same(&self.label, &expected.label, name, "label");
+        assert_same(&self.voxel_of_point, &expected.voxel_of_point, name, "voxel of point");
+        assert_eq!((self.mean.len(), self.features.len()), (expected.mean.len(), expected.features.len()), "{name}");
+        for (voxel, count) in self.count.iter().enumerate() {
+            let terms = (*count as f32 / 16.0 + 8.0) * Self::U;
+            for axis in 0..3 {
+                let (found, mean) = (self.mean[3 * voxel + axis], expected.mean[3 * voxel + axis]);
+                let bound = terms * case.spec.voxel_size_m[axis] / 2.0 + 4.0 * Self::U * mean.abs().max(found.abs());
+                assert!((found - mean).abs() <= bound, "{name}: mean of voxel {voxel}: {found}, expected {mean}");
+            }
+            for column in 0..2 {
+                let (found, mean) = (self.features[2 * voxel + column], expected.features[2 * voxel + column]);
+                // Features lie within 50.
+                let bound = terms * 50.0;
+                assert!((found - mean).abs() <= bound, "{name}: features of voxel {voxel}: {found}, expected {mean}");
+            }
+        }
     }
 
     fn read(voxels: Voxels) -> Self {
@@ -218,7 +261,7 @@ fn cases() -> Vec<Case> {
     let count = borders.len();
     cases.push(Case::new("on cell borders", spec, borders, vec![0, count]));
 
-    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, -0.0, 0.0, 1e30, 0.1];
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, -0.0, 0.0, 1e30, 0.1, -1e-40];
     let mut points = Vec::new();
     for x in odd {
         for y in odd {
@@ -232,6 +275,12 @@ fn cases() -> Vec<Case> {
 
     cases.push(Case::new("all in one voxel", spec, vec![[0.1, 0.2, 0.3]; 3000], vec![0, 3000]));
     cases.push(Case::new("none in the grid", spec, vec![[100.0, 0.0, 0.0]; 300], vec![0, 300]));
+
+    let at_zero = GridSpec::new([0.0; 3], [1.0; 3], [4, 4, 4]);
+    let tiny = [1e-40, -1e-40, 0.0, -0.0, 1.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE];
+    let points: Vec<_> = tiny.into_iter().flat_map(|x| tiny.map(|y| [x, y, 0.5])).collect();
+    let count = points.len();
+    cases.push(Case::new("subnormal", at_zero, points, vec![0, count]));
 
     let far = GridSpec::new([100_000.0, -200_000.0, 5_000.0], [0.25, 0.25, 0.5], [64, 64, 8]);
     cases.push(Case::scattered("far from the origin", far, 4000, 2));
@@ -271,6 +320,115 @@ fn two_words_give_what_one_gives_on_the_cpu() {
     }
 }
 
+#[test]
+fn the_kernels_give_what_the_cpu_gives() {
+    let (vulkan, cpu) = (vulkan(), Device::flex());
+    for case in cases() {
+        let found = case.voxelize_on(&vulkan, case.layout());
+        found.assert_close(&case.voxelize_on(&cpu, case.layout()), &case);
+        assert!(case.voxelize_on(&vulkan, case.layout()) == found, "{}: two runs differ", case.name);
+    }
+}
+
+/// One voxel holds 66,000 of the points.
+#[test]
+fn the_kernels_take_a_crowded_voxel() {
+    let spec = GridSpec::new([-8.0, -8.0, -2.0], [0.25, 0.25, 0.5], [64, 64, 8]);
+    let mut case = Case::scattered("crowded", spec, 70_000, 8);
+    case.points[2000..68_000].iter_mut().enumerate().for_each(|(i, p)| *p = [0.001, 0.1, 1e-5 * (i % 999) as f32]);
+    let expected = case.voxelize_on(&Device::flex(), case.layout());
+    case.voxelize_on(&vulkan(), case.layout()).assert_close(&expected, &case);
+}
+
+#[test]
+fn two_words_give_what_one_gives_on_the_gpu() {
+    let device = vulkan();
+    for case in cases().into_iter().filter(|case| case.layout().words() == 1 && !case.points.is_empty()) {
+        let one = case.voxelize_on(&device, case.layout());
+        let two = case.voxelize_on(&device, case.layout().in_two_words());
+        assert!(one == two, "{}", case.name);
+    }
+}
+
+fn the_table_agrees(device: &Device) {
+    for case in cases() {
+        let members = case.offsets.len() - 1;
+        let voxels = case.voxels_on(device, case.layout());
+        let table = VoxelTable::new(&voxels, members, &case.spec).unwrap();
+        let rows = ints(table.rows(case.points_on(device), &case.offsets).unwrap());
+        assert_same(&rows, &ints(voxels.voxel_of_point.clone()), &case.name, "rows");
+
+        let sorted = VoxelTable::with_slots(&voxels, case.layout().in_two_words(), &case.spec, 2).unwrap();
+        let rows = ints(sorted.rows(case.points_on(device), &case.offsets).unwrap());
+        assert_same(&rows, &ints(voxels.voxel_of_point), &case.name, "rows by search");
+    }
+}
+
+#[test]
+fn the_table_agrees_with_voxel_of_point_on_the_cpu() {
+    the_table_agrees(&Device::flex());
+}
+
+#[test]
+fn the_table_agrees_with_voxel_of_point_on_the_gpu() {
+    the_table_agrees(&vulkan());
+}
+
+/// A table of a few voxels is asked for points all over the grid.
+fn other_points_are_found_or_missed(device: &Device) {
+    let known = Case::scattered("known", small_grid(), 300, 9);
+    let asked = Case::scattered("asked", small_grid(), 2000, 10);
+    let columns = known.voxelize_on(device, known.layout());
+    let row_of: BTreeMap<_, _> = columns.coords.chunks(4).enumerate().map(|(row, c)| (c[1..].to_vec(), row)).collect();
+    let expected: Vec<i32> = asked
+        .points
+        .iter()
+        .map(|point| {
+            let voxel = asked.spec.voxel_of(*point).map(|voxel| voxel.map(|i| i as i32).to_vec());
+            voxel.and_then(|voxel| row_of.get(&voxel)).map_or(-1, |row| *row as i32)
+        })
+        .collect();
+    assert!(expected.iter().filter(|row| **row >= 0).count() > 100);
+    let voxels = known.voxels_on(device, known.layout());
+    for layout in [known.layout(), known.layout().in_two_words()] {
+        // Full to the last slot but few: probing runs far.
+        let slots = voxels.len().next_power_of_two();
+        let table = VoxelTable::with_slots(&voxels, layout, &known.spec, slots).unwrap();
+        let rows = ints(table.rows(asked.points_on(device), &asked.offsets).unwrap());
+        assert_same(&rows, &expected, "asked", "rows");
+    }
+}
+
+#[test]
+fn other_points_are_found_or_missed_on_both_devices() {
+    other_points_are_found_or_missed(&Device::flex());
+    other_points_are_found_or_missed(&vulkan());
+}
+
+#[test]
+fn a_table_that_overflows_is_an_error() {
+    for device in [Device::flex(), vulkan()] {
+        let case = Case::scattered("overflow", small_grid(), 500, 11);
+        let voxels = case.voxels_on(&device, case.layout());
+        let count = voxels.len();
+        let error = VoxelTable::with_slots(&voxels, case.layout(), &case.spec, 128).unwrap_err();
+        let lost = format!("overflowed: {} of {count} voxels", count - 128);
+        assert!(matches!(&error, Error::Failed(text) if text.contains(&lost)), "{error}");
+        let error = VoxelTable::with_slots(&voxels, case.layout(), &case.spec, 100).unwrap_err();
+        assert!(matches!(error, Error::Usage(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_grid_beyond_the_device_is_too_large() {
+    let device = vulkan();
+    let spec = GridSpec::new([0.0; 3], [0.1; 3], [2048, 2048, 64]);
+    let points = Tensor::zeros([1, 3], &device);
+    let error = occupancy(points, &[0, 1], &spec).unwrap_err();
+    let text = "the dense grid 1x64x2048x2048 in f32 needs 1073741824 bytes";
+    assert!(matches!(&error, Error::TooLarge(found) if found.contains(text)), "{error}");
+}
+
 /// The definition of dense occupancy, `[B, Z, X, Y]`.
 fn expected_occupancy(case: &Case) -> Vec<f32> {
     let [nx, ny, nz] = case.spec.counts;
@@ -295,6 +453,23 @@ fn occupancy_is_as_expected(device: &Device) {
 #[test]
 fn occupancy_on_the_cpu() {
     occupancy_is_as_expected(&Device::flex());
+}
+
+#[test]
+fn occupancy_on_the_gpu() {
+    occupancy_is_as_expected(&vulkan());
+}
+
+/// More workgroups than one dispatch takes: what only the last points set must be there.
+#[test]
+fn a_long_cloud_is_split_into_dispatches() {
+    const COUNT: usize = 16_384 * 256 + 3 * 256 + 17;
+    let mut case = Case::new("long", small_grid(), vec![[-3.1, -1.9, -0.9]; 1], vec![0, COUNT]);
+    case.points = vec![case.points[0]; COUNT];
+    let last = Case::scattered("last", small_grid(), 1000, 12).points;
+    case.points[COUNT - 1000..].copy_from_slice(&last);
+    let volumes = occupancy(case.points_on(&vulkan()), &case.offsets, &case.spec).unwrap();
+    assert_same(&floats(volumes), &expected_occupancy(&case), &case.name, "occupancy");
 }
 
 #[test]

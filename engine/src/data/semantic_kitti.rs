@@ -56,8 +56,10 @@ pub struct SemanticKittiFolder {
 }
 
 impl SemanticKittiFolder {
-    /// Opens a folder and splits it: the last `validation_share` of each sequence validates. Training targets look no
-    /// further than the last training scan, so that no validation scan is seen in training.
+    /// Opens a folder and splits it: the last `validation_share` of each sequence validates. A scan is a sample when all
+    /// `future_scans` that its target wants follow it; in a sequence too short for that, every scan is, with what follows.
+    /// Scans on both sides of the split see some of the same street: for numbers to publish, validate on a sequence of
+    /// its own.
     ///
     /// # Errors
     /// [`Error::Input`] for a folder of another layout, with the layout expected, and for files that are missing or do
@@ -68,9 +70,11 @@ impl SemanticKittiFolder {
         let sequences = find_sequences(path)?.into_iter().map(|p| Sequence::open(&p)).collect::<Result<Vec<_>>>()?;
         let (mut training, mut validation) = (Vec::new(), Vec::new());
         for (number, sequence) in sequences.iter().enumerate() {
-            let first = sequence.first_validation(config.validation_share);
+            let scans = sequence.scans.len();
+            let samples = if scans > config.future_scans { scans - config.future_scans } else { scans };
+            let first = first_validation(samples, config.validation_share);
             training.extend((0..first).map(|scan| (number, scan)));
-            validation.extend((first..sequence.scans.len()).map(|scan| (number, scan)));
+            validation.extend((first..samples).map(|scan| (number, scan)));
         }
         let folder = Arc::new(Folder {
             path: path.to_path_buf(),
@@ -107,11 +111,11 @@ impl Dataset for SemanticKittiFolder {
             return Err(Error::Failed(format!("sample {index} of {}", self.samples.len())));
         };
         let sequence = &self.folder.sequences[number];
-        let last = self.samples.iter().filter(|(n, _)| *n == number).map(|(_, scan)| *scan).max().unwrap_or(scan);
+        let last = (sequence.scans.len() - 1).min(scan + self.folder.future_scans);
         let mut votes = Votes::default();
         let mut cloud = PointCloud::default();
         let lidar_from_world = sequence.world_from_lidar[scan].inverse();
-        for other in scan..=last.min(scan + self.folder.future_scans) {
+        for other in scan..=last {
             let read = read_labelled_cloud(&sequence.scans[other], &sequence.labels[other], &ReadOptions::default())?;
             let motion = lidar_from_world * sequence.world_from_lidar[other];
             self.folder.vote(&read.cloud, &motion, &sequence.labels[other], &mut votes)?;
@@ -210,13 +214,12 @@ impl Sequence {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { name, scans, labels, world_from_lidar: picked })
     }
+}
 
-    /// First scan that validates: the last `share` do, at least one, and at least one trains where there are two.
-    fn first_validation(&self, share: f64) -> usize {
-        let len = self.scans.len();
-        let validating = ((len as f64 * share).round() as usize).clamp(1, len.saturating_sub(1).max(1));
-        len - validating.min(len)
-    }
+/// First of `samples` that validates: the last `share` do, at least one, and at least one trains where there are two.
+fn first_validation(samples: usize, share: f64) -> usize {
+    let validating = ((samples as f64 * share).round() as usize).clamp(1, samples.saturating_sub(1).max(1));
+    samples - validating.min(samples)
 }
 
 fn find_sequences(path: &Path) -> Result<Vec<PathBuf>> {
@@ -300,7 +303,7 @@ mod tests {
             ],
         );
         let (training, validation) = SemanticKittiFolder::open(folder.path(), &config(2, 0.25), &spec()).unwrap();
-        assert_eq!((training.len(), validation.len()), (3, 1));
+        assert_eq!((training.len(), validation.len()), (1, 1), "two of four scans are followed by two");
         let sample = training.sample(0).unwrap();
         assert_eq!(sample.id, "03/000000");
         assert_eq!(sample.cloud.len(), 3);
@@ -310,14 +313,20 @@ mod tests {
         assert_eq!(target.label([4, 5, 1]), 255, "an ignored point is neither free nor a class");
         assert_eq!(target.label([6, 6, 1]), 9);
         assert_eq!(target.label([7, 4, 1]), 255, "id 0 means unlabelled, never free");
-        assert_eq!(target.label([5, 1, 1]), 0, "the validation scan is not seen in training");
+        assert_eq!(target.label([5, 1, 1]), 0, "the fourth scan is not one of the two that follow");
         assert_eq!(target.occupied(), 2);
         // Without the third scan the buildings win; without any other the car stands alone.
         for (future, class) in [(1, 13), (0, 1)] {
             let (training, _) = SemanticKittiFolder::open(folder.path(), &config(future, 0.25), &spec()).unwrap();
             assert_eq!(training.sample(0).unwrap().target.label([2, 4, 1]), class);
         }
-        assert_eq!(validation.sample(0).unwrap().target.label([2, 1, 1]), 1);
+        // The fourth scan stood two metres ahead of the second.
+        assert_eq!(validation.sample(0).unwrap().id, "03/000001");
+        assert_eq!(validation.sample(0).unwrap().target.label([4, 1, 1]), 1);
+        // Too short for its window: every scan is a sample.
+        let (training, validation) = SemanticKittiFolder::open(folder.path(), &config(9, 0.25), &spec()).unwrap();
+        assert_eq!((training.len(), validation.len()), (3, 1));
+        assert_eq!(training.sample(0).unwrap().target.label([5, 1, 1]), 1);
     }
 
     #[test]

@@ -66,6 +66,10 @@ pub const SHARED: &[(&str, &str)] = &[
     ("reduce_max", include_str!("../../../shaders/shared/reduce_max.wgsl")),
     ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
     ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
+    ("voxel_batch", include_str!("../../../shaders/shared/voxel_batch.wgsl")),
+    ("voxel_cell", include_str!("../../../shaders/shared/voxel_cell.wgsl")),
+    ("voxel_key", include_str!("../../../shaders/shared/voxel_key.wgsl")),
+    ("voxel_slot", include_str!("../../../shaders/shared/voxel_slot.wgsl")),
 ];
 
 fn shared(name: &str) -> Option<&'static str> {
@@ -73,7 +77,24 @@ fn shared(name: &str) -> Option<&'static str> {
 }
 
 /// Every compute shader.
-pub const ALL: &[&Shader] = &[&SCAN_SUMS, &SCAN_BLOCKS, &SORT_COUNTS, &SORT_SCATTER, &SEGMENT_REDUCE];
+pub const ALL: &[&Shader] = &[
+    &SCAN_SUMS,
+    &SCAN_BLOCKS,
+    &SORT_COUNTS,
+    &SORT_SCATTER,
+    &SEGMENT_REDUCE,
+    &VOXEL_KEYS,
+    &VOXEL_HEADS,
+    &VOXEL_STARTS,
+    &VOXEL_ROWS,
+    &VOXEL_COORDS,
+    &VOXEL_CENTRED,
+    &VOXEL_MAJORITY,
+    &VOXEL_OCCUPANCY,
+    &VOXEL_TABLE_INSERT,
+    &VOXEL_TABLE_FIND,
+    &VOXEL_SEARCH,
+];
 
 pub const SCAN_SUMS: Shader = Shader {
     name: "scan_sums",
@@ -122,3 +143,22 @@ pub const SEGMENT_REDUCE: Shader = Shader {
     buffers: 3,
     max_groups: 16_384,
 };
+
+/// A shader of [`crate::ops::voxelize`]: one thread an item, some hundred bytes each.
+const fn voxel(name: &'static str, text: &'static str, buffers: usize) -> Shader {
+    Shader { name, text, permutations: &[PLAIN], workgroup_size: 256, buffers, max_groups: 16_384 }
+}
+
+pub const VOXEL_KEYS: Shader = voxel("voxel_keys", include_str!("../../../shaders/voxel_keys.wgsl"), 3);
+pub const VOXEL_HEADS: Shader = voxel("voxel_heads", include_str!("../../../shaders/voxel_heads.wgsl"), 2);
+pub const VOXEL_STARTS: Shader = voxel("voxel_starts", include_str!("../../../shaders/voxel_starts.wgsl"), 3);
+pub const VOXEL_ROWS: Shader = voxel("voxel_rows", include_str!("../../../shaders/voxel_rows.wgsl"), 4);
+pub const VOXEL_COORDS: Shader = voxel("voxel_coords", include_str!("../../../shaders/voxel_coords.wgsl"), 7);
+pub const VOXEL_CENTRED: Shader = voxel("voxel_centred", include_str!("../../../shaders/voxel_centred.wgsl"), 5);
+pub const VOXEL_MAJORITY: Shader = voxel("voxel_majority", include_str!("../../../shaders/voxel_majority.wgsl"), 5);
+pub const VOXEL_OCCUPANCY: Shader = voxel("voxel_occupancy", include_str!("../../../shaders/voxel_occupancy.wgsl"), 3);
+pub const VOXEL_TABLE_INSERT: Shader =
+    voxel("voxel_table_insert", include_str!("../../../shaders/voxel_table_insert.wgsl"), 4);
+pub const VOXEL_TABLE_FIND: Shader =
+    voxel("voxel_table_find", include_str!("../../../shaders/voxel_table_find.wgsl"), 5);
+pub const VOXEL_SEARCH: Shader = voxel("voxel_search", include_str!("../../../shaders/voxel_search.wgsl"), 4);

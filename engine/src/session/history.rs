@@ -32,14 +32,14 @@ impl Default for History {
 impl History {
     /// Adds a step, or leaves it out where the history is coarser than that.
     pub fn push(&mut self, record: StepRecord) {
-        if record.step % self.stride != 0 {
+        if !record.step.is_multiple_of(self.stride) {
             return;
         }
         self.steps.push(record);
         if self.steps.len() > MOST_STEPS {
             self.stride *= 2;
             let stride = self.stride;
-            self.steps.retain(|r| r.step % stride == 0);
+            self.steps.retain(|r| r.step.is_multiple_of(stride));
         }
     }
 

@@ -79,7 +79,7 @@ impl Session {
             .spawn(move || {
                 let mut outbox = outbox;
                 let mut controls = Controls::new(orders);
-                let result = catch_unwind(AssertUnwindSafe(|| trainer::run(plan, &mut controls, &mut outbox)));
+                let result = catch_unwind(AssertUnwindSafe(|| trainer::run(&plan, &mut controls, &mut outbox)));
                 outbox.finish(match result {
                     Ok(Ok(summary)) => Event::Done(summary),
                     Ok(Err(error)) => Event::Failed(error),

@@ -15,6 +15,7 @@ use crate::data::{self, Batch, Loader, LoaderConfig, Splits};
 use crate::gpu::{self, DeviceChoice};
 use crate::losses::class_weights;
 use crate::models::Network;
+use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
 use crate::train::{self, Learner, Model, RunFolder, Schedule, StepRecord, TrainConfig, fits};
 use crate::{Error, Result};
@@ -47,7 +48,7 @@ impl Plan {
     }
 }
 
-pub fn run(plan: Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<Summary> {
+pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<Summary> {
     let began = Instant::now();
     let config = plan.config().clone();
     let opened = gpu::open(&config.device.parse::<DeviceChoice>()?)?;
@@ -62,16 +63,16 @@ pub fn run(plan: Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<S
     let mut network =
         Network::new(&config.model.network, config.grid.counts, classes, config.seed, &device.clone().autodiff())?;
     let steps_per_epoch = splits.training.len() as f64 / (config.steps.batch * config.steps.accumulate) as f64;
-    let total_steps = match (&plan, config.steps.steps) {
+    let total_steps = match (plan, config.steps.steps) {
         (Plan::Resumed { state, .. }, _) => state.total_steps,
         (_, 0) => (config.steps.epochs as f64 * steps_per_epoch).ceil().max(1.0) as usize,
         (_, steps) => steps,
     };
     let schedule = Schedule::new(&config.optim, total_steps, steps_per_epoch)?;
-    if let Plan::Resumed { checkpoint, .. } = &plan {
+    if let Plan::Resumed { checkpoint, .. } = plan {
         network.load_weights(&checkpoint.join(checkpoint::WEIGHTS))?;
     }
-    let folder = match &plan {
+    let folder = match plan {
         Plan::Fresh(_) => RunFolder::create(&config, &opened.label)?,
         Plan::Resumed { run, .. } => RunFolder::open(run)?,
     };
@@ -92,7 +93,7 @@ pub fn run(plan: Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<S
     let baselines = train::baselines(&*splits.validation, Some(&statistics), policy, &mut controls.watch())?;
     outbox.send(Event::Loaded { baselines: baselines.clone() });
 
-    let state = match &plan {
+    let state = match plan {
         Plan::Resumed { state, .. } => (**state).clone(),
         Plan::Fresh(_) => State {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -112,7 +113,7 @@ pub fn run(plan: Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<S
         },
     };
     let mut learner = Learner::new(network, config.grid, &device, &state.class_weights, &config.optim);
-    if let Plan::Resumed { checkpoint, .. } = &plan {
+    if let Plan::Resumed { checkpoint, .. } = plan {
         learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
     }
     let loader = Loader::start(
@@ -146,6 +147,9 @@ pub fn run(plan: Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<S
 fn mean(values: &[f32]) -> f64 {
     values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
 }
+
+/// Width and height of each of the three panels of a preview.
+const PREVIEW_PX: [usize; 2] = [560, 420];
 
 struct Trainer {
     device: Device,
@@ -271,6 +275,9 @@ impl Trainer {
             other => other?,
         };
         if let Some(snapshot) = first {
+            if let Err(error) = self.draw(&snapshot) {
+                outbox.warn(format!("no preview of step {step}: {error}"));
+            }
             outbox.show(snapshot);
         }
         self.folder.evaluation(step, &scores, &self.state.labels)?;
@@ -283,6 +290,14 @@ impl Trainer {
         }
         self.evaluated = Some((step, scores));
         Ok(())
+    }
+
+    /// `preview/STEP.png`: scan, prediction and target side by side.
+    fn draw(&self, snapshot: &Snapshot) -> Result<()> {
+        let options =
+            PreviewOptions { target: Some(&snapshot.target), panel_px: PREVIEW_PX, ..PreviewOptions::default() };
+        let picture = preview(Some(&snapshot.prediction), Some(&snapshot.cloud), &self.state.labels, &options);
+        write_png(self.folder.path().join("preview").join(format!("{}.png", snapshot.step)), &picture)
     }
 
     fn save(&mut self, outbox: &mut Outbox) -> Result<()> {

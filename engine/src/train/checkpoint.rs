@@ -110,13 +110,15 @@ pub fn mark_best(run: &Path, step: usize) -> Result<()> {
     fs::write(&beside, format!("{step}\n")).and_then(|()| fs::rename(&beside, &path)).map_err(|e| failed(&path, &e))
 }
 
-/// The folder of a checkpoint: of the path itself, or of the best (else the last) checkpoint of a run.
+/// The folder of a checkpoint: the path itself or that of the weights file it names, or the best (else the last)
+/// checkpoint of a run.
 ///
 /// # Errors
 /// [`Error::Input`] when there is none.
 pub fn find(path: &Path, prefer_best: bool) -> Result<PathBuf> {
-    if path.join(STATE).is_file() {
-        return Ok(path.to_path_buf());
+    let of_weights = path.parent().filter(|_| path.file_name().is_some_and(|name| name == WEIGHTS));
+    if let Some(folder) = [Some(path), of_weights].into_iter().flatten().find(|folder| folder.join(STATE).is_file()) {
+        return Ok(folder.to_path_buf());
     }
     let folder = path.join(CHECKPOINTS);
     let best: Option<usize> = fs::read_to_string(path.join(BEST)).ok().and_then(|text| text.trim().parse().ok());
@@ -126,21 +128,19 @@ pub fn find(path: &Path, prefer_best: bool) -> Result<PathBuf> {
     } else {
         None
     };
-    match chosen.or(last) {
-        Some(step) => Ok(folder.join(step.to_string())),
-        None => {
-            let found = if !path.exists() {
-                "nothing"
-            } else if path.is_dir() {
-                "no checkpoint in this folder"
-            } else {
-                "a file"
-            };
-            Err(occam_scene::Error::new(path, Place::File, found, "the folder of a run or of one of its checkpoints")
-                .hint("`occam train` prints it when it ends")
-                .into())
-        }
+    if let Some(step) = chosen.or(last) {
+        return Ok(folder.join(step.to_string()));
     }
+    let found = if !path.exists() {
+        "nothing"
+    } else if path.is_dir() {
+        "no checkpoint in this folder"
+    } else {
+        "a file"
+    };
+    Err(occam_scene::Error::new(path, Place::File, found, "the folder of a run or of one of its checkpoints")
+        .hint("`occam train` prints it when it ends")
+        .into())
 }
 
 /// Steps of the whole checkpoints in a folder.

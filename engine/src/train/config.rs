@@ -105,17 +105,22 @@ impl TrainConfig {
         within("optim.epsilon", optim.epsilon, f64::MIN_POSITIVE..=1.0)?;
         within("optim.clip_norm", optim.clip_norm, 0.0..=1e9)?;
         within("optim.decay", optim.decay, f64::MIN_POSITIVE..=1.0)?;
-        if !SCHEDULES.contains(&optim.schedule.as_str()) {
-            return Err(Error::Usage(format!(
-                "optim.schedule = {:?}, expected one of {}",
-                optim.schedule,
-                SCHEDULES.join(", ")
-            )));
-        }
+        one_of("optim.schedule", &optim.schedule, &SCHEDULES)?;
         within("augment.rotate_deg", augment.rotate_deg, 0.0..=180.0)?;
         within("augment.scale", augment.scale, 0.0..=0.5)?;
         within("augment.jitter_m", augment.jitter_m, 0.0..=1.0)?;
         within("augment.drop", augment.drop, 0.0..=0.95)?;
+        for (axis, flip) in [augment.flip_x, augment.flip_y].into_iter().enumerate() {
+            if flip && !(self.grid.origin_m[axis] < 0.0 && self.grid.end_m()[axis] > 0.0) {
+                let name = ["x", "y"][axis];
+                return Err(Error::Usage(format!(
+                    "augment.flip_{name} = true, expected false for a grid from {} m to {} m along {name}: it lies on \
+                     one side of the sensor, and its mirror image outside",
+                    self.grid.origin_m[axis],
+                    self.grid.end_m()[axis]
+                )));
+            }
+        }
         let plain = |name: &str| !name.contains(['/', '\\']) && name != "." && name != "..";
         if !plain(&self.name) {
             return Err(Error::Usage(format!(
@@ -131,6 +136,13 @@ impl TrainConfig {
 const SCHEDULES: [&str; 2] = ["cosine", "epoch-decay"];
 
 const MAX_WORKERS: usize = 256;
+
+fn one_of(key: &str, found: &str, known: &[&str]) -> Result<()> {
+    if known.contains(&found) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("{key} = {found:?}, expected one of {}", known.join(", "))))
+}
 
 fn at_least(key: &str, found: usize, least: usize) -> Result<()> {
     if found >= least {

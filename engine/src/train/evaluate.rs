@@ -107,12 +107,15 @@ pub fn score(
     progress: ProgressFn<'_>,
     look: &mut dyn FnMut(&Sample, &VoxelGrid) -> Result<()>,
 ) -> Result<Scores> {
-    if model.spec != *dataset.spec() || model.labels.len() != dataset.labels().len() {
+    if model.spec != *dataset.spec() || model.labels != *dataset.labels() {
         return Err(Error::Usage(format!(
-            "the model has {} classes on a grid of {:?} voxels, the data {} classes on {:?}",
+            "the model predicts the {} classes of {} on a grid of {:?} voxels, {} has the {} classes of {} on {:?}",
             model.labels.len(),
+            model.labels.name,
             model.spec.counts,
+            dataset.name(),
             dataset.labels().len(),
+            dataset.labels().name,
             dataset.spec().counts
         )));
     }

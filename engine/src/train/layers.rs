@@ -229,6 +229,13 @@ mod tests {
     }
 
     #[test]
+    fn the_demo_trains_on_the_grid_of_the_demo_world() {
+        let config = TrainConfig::from_layers("demo", None, &[]).unwrap();
+        assert_eq!(config.grid, occam_scene::demo::default_spec());
+        assert!(config.data.demo_validation >= 20);
+    }
+
+    #[test]
     fn flags_win_over_the_file_and_the_file_over_the_preset() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mine.toml");
@@ -241,7 +248,7 @@ mod tests {
     #[test]
     fn values_are_toml_and_text_needs_no_quotes() {
         assert_eq!(set("optim.lr", "2e-3").unwrap().optim.lr, 0.002);
-        assert_eq!(set("grid.counts", "[8, 16, 24]").unwrap().grid.counts, [8, 16, 24]);
+        assert_eq!(set("grid.counts", "[8, 64, 24]").unwrap().grid.counts, [8, 64, 24]);
         assert_eq!(set("grid.voxel_size_m", "[1, 0.5, 0.25]").unwrap().grid.voxel_size_m, [1.0, 0.5, 0.25]);
         assert_eq!(set("device", "cpu").unwrap().device, "cpu");
         assert_eq!(set("device", "0").unwrap().device, "0");
@@ -277,6 +284,7 @@ mod tests {
             ("optim.beta2", "1.0"),
             ("augment.drop", "1.0"),
             ("optim.schedule", "linear"),
+            ("augment.flip_x", "true"),
         ] {
             let text = message(set(key, value));
             assert!(text.contains(key) && text.contains("expected"), "{text}");

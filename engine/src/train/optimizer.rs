@@ -54,7 +54,7 @@ pub fn clip<M: Module>(module: &M, gradients: &mut GradientsParams, norm: f64, l
 /// not there, and knows parameters by numbers that a new process deals out anew.
 pub struct Optimizer {
     rule: AdamW,
-    /// By place; `None` until the parameter had a gradient.
+    /// By place; `None` for what is not trained, such as running statistics. What is trained has a gradient every step.
     states: Vec<Option<AdamWState<1>>>,
 }
 
@@ -167,5 +167,97 @@ impl Optimizer {
             })
             .collect();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::TrainConfig;
+
+    /// A loss of `a * ga + b * gb` has the gradients `ga` and `gb`; `still` is not trained, as running statistics.
+    #[derive(Module, Debug)]
+    struct Three {
+        a: Param<Tensor<1>>,
+        b: Param<Tensor<2>>,
+        still: Param<Tensor<1>>,
+    }
+
+    fn three() -> Three {
+        let device = Device::flex().autodiff();
+        let one = || Param::from_tensor(Tensor::<1>::ones([1], &device).require_grad());
+        Three {
+            a: one(),
+            b: Param::from_tensor(Tensor::<2>::ones([1, 1], &device).require_grad()),
+            still: one().set_require_grad(false),
+        }
+    }
+
+    fn gradients(module: &Three, ga: f32, gb: f32) -> GradientsParams {
+        let loss = (module.a.val() * ga).sum() + (module.b.val() * gb).sum();
+        GradientsParams::from_grads(loss.backward(), module)
+    }
+
+    fn number<const D: usize>(tensor: Tensor<D>) -> f64 {
+        f64::from(tensor.into_scalar::<f32>())
+    }
+
+    fn optimizer() -> Optimizer {
+        let mut config = TrainConfig::from_layers("demo", None, &[]).unwrap().optim;
+        (config.weight_decay, config.beta1, config.beta2, config.epsilon) = (0.01, 0.9, 0.999, 1e-8);
+        Optimizer::new(&config)
+    }
+
+    #[test]
+    fn the_norm_is_over_all_gradients_and_clipping_keeps_their_ratio() {
+        let module = three();
+        let mut gradients = gradients(&module, 3.0, -4.0);
+        assert_eq!(number(squared_norm(&module, &gradients).unwrap()), 25.0);
+        clip(&module, &mut gradients, 5.0, 10.0);
+        assert_eq!(number(gradients.get::<1>(module.a.id).unwrap()), 3.0);
+        clip(&module, &mut gradients, 5.0, 0.0);
+        assert_eq!(number(gradients.get::<1>(module.a.id).unwrap()), 3.0);
+        clip(&module, &mut gradients, 5.0, 1.0);
+        assert!((number(gradients.get::<1>(module.a.id).unwrap()) - 0.6).abs() < 1e-6);
+        assert!((number(gradients.get::<2>(module.b.id).unwrap()) + 0.8).abs() < 1e-6);
+    }
+
+    #[test]
+    fn two_steps_are_those_of_the_paper() {
+        let (mut optimizer, mut module) = (optimizer(), three());
+        for gradient in [0.5, -0.5] {
+            let gradients = gradients(&module, gradient, gradient);
+            module = optimizer.step(0.1, module, gradients);
+        }
+        // Step 1: 1 * (1 - 0.1 * 0.01) - 0.1 * 0.5 / 0.5 = 0.899.
+        // Step 2: m = 0.9 * 0.05 - 0.1 * 0.5 = -0.005, over 1 - 0.9^2; v = 0.25 after correction;
+        // 0.899 * 0.999 + 0.1 * (0.005 / 0.19) / 0.5 = 0.9033642.
+        for value in [number(module.a.val()), number(module.b.val())] {
+            assert!((value - 0.903_364_2).abs() < 2e-6, "{value}");
+        }
+        assert_eq!(number(module.still.val()), 1.0);
+        assert!(module.a.val().is_require_grad());
+    }
+
+    #[test]
+    fn a_stored_optimizer_takes_the_same_next_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("optimizer.safetensors");
+        let (mut first, mut module) = (optimizer(), three());
+        for gradient in [0.5, -0.25] {
+            let gradients = gradients(&module, gradient, 2.0);
+            module = first.step(0.1, module, gradients);
+        }
+        first.save(&path).unwrap();
+        let mut second = optimizer();
+        second.load(&path, &module, 2, &Device::flex()).unwrap();
+        let next = |optimizer: &mut Optimizer| {
+            let stepped = optimizer.step(0.1, module.clone(), gradients(&module, 0.125, 1.0));
+            (number(stepped.a.val()), number(stepped.b.val()))
+        };
+        assert_eq!(next(&mut first), next(&mut second));
+        assert_ne!(next(&mut optimizer()), next(&mut second));
+        let missing = second.load(&folder.path().join("none"), &module, 2, &Device::flex()).unwrap_err();
+        assert_eq!(missing.exit_code(), 2);
     }
 }

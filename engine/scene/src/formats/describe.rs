@@ -87,6 +87,7 @@ mod tests {
             positions: vec![[1.0, 2.0, 3.0], [-1.0, 5.0, 0.0], [0.0; 3]],
             intensity: Some(vec![f32::NAN, 0.5, 0.25]),
             colour: Some(vec![[1, 2, 3], [4, 0, 9], [7, 7, 7]]),
+            time: Some(vec![f64::NAN; 3]),
             ..PointCloud::default()
         };
         let facts = ReadCloud { cloud, format: "x".into(), notes: Vec::new() }.describe();

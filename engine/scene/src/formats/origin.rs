@@ -1,5 +1,7 @@
 //! Coordinates in f64, as georeferenced clouds have them, brought to f32 without loss.
 
+use rayon::prelude::*;
+
 use crate::cloud::PointCloud;
 
 /// From here on neighbouring f32 values are 1 mm and more apart.
@@ -13,7 +15,7 @@ const SAMPLES: usize = 1023;
 /// Axis by axis, the origin is 0 when the median of up to 1,023 evenly picked points lies within 8,192 m of 0, and that
 /// median rounded to whole metres otherwise: small clouds keep the numbers of the file, a few outliers move nothing,
 /// and heights stay as they are while easting and northing shift.
-pub(crate) fn set_positions(cloud: &mut PointCloud, count: usize, point: impl Fn(usize) -> [f64; 3]) {
+pub(crate) fn set_positions(cloud: &mut PointCloud, count: usize, point: impl Fn(usize) -> [f64; 3] + Sync) {
     let step = count.div_ceil(SAMPLES).max(1);
     let mut samples = [const { Vec::new() }; 3];
     for index in (0..count).step_by(step) {
@@ -30,6 +32,7 @@ pub(crate) fn set_positions(cloud: &mut PointCloud, count: usize, point: impl Fn
     });
     cloud.origin = origin;
     cloud.positions = (0..count)
+        .into_par_iter()
         .map(|index| {
             let p = point(index);
             std::array::from_fn(|axis| (p[axis] - origin[axis]) as f32)

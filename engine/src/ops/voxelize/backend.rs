@@ -26,9 +26,9 @@ pub struct Groups<B: Backend> {
     pub error: Option<crate::Error>,
 }
 
-/// Arguments are checked by the public functions: points are `[N, 3]` f32, integers i32, and `offsets` ascends from 0
-/// to N.
-#[backend_extension(Flex, Autodiff)]
+/// Arguments are checked by the public functions: points are `[N, 3]` f32, coordinates and labels i32, and `offsets`
+/// ascends from 0 to N. What has an order or a place (`order`, `starts`, slots) is u32, results are i32.
+#[backend_extension(Cube, Flex, Autodiff)]
 pub trait VoxelOps: Backend {
     fn voxel_groups(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec, layout: KeyLayout) -> Groups<Self>;
 
@@ -42,6 +42,7 @@ pub trait VoxelOps: Backend {
     /// `[N]` to `[V]`.
     fn voxel_majority(
         labels: IntTensor<Self>,
+        voxel_of_point: IntTensor<Self>,
         order: IntTensor<Self>,
         starts: IntTensor<Self>,
         ignore: i32,
@@ -49,6 +50,33 @@ pub trait VoxelOps: Backend {
 
     /// `[B, Z, X, Y]`.
     fn voxel_occupancy(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec) -> FloatTensor<Self>;
+
+    /// Hash table from the one-word keys of distinct voxels `[V, 4]` to their rows: keys `[slots]`, rows `[slots]` and
+    /// the number of voxels `[1]` that found no slot.
+    fn voxel_table(
+        coords: IntTensor<Self>,
+        layout: KeyLayout,
+        slots: usize,
+    ) -> (IntTensor<Self>, IntTensor<Self>, IntTensor<Self>);
+
+    /// Rows `[N]` of the voxels of points, by the table of [`Self::voxel_table`].
+    fn voxel_find(
+        points: FloatTensor<Self>,
+        slot_keys: IntTensor<Self>,
+        slot_rows: IntTensor<Self>,
+        offsets: Vec<usize>,
+        spec: GridSpec,
+        layout: KeyLayout,
+    ) -> IntTensor<Self>;
+
+    /// Rows `[N]` of the voxels of points, by binary search in voxels `[V, 4]` in the order of their keys.
+    fn voxel_search(
+        points: FloatTensor<Self>,
+        coords: IntTensor<Self>,
+        offsets: Vec<usize>,
+        spec: GridSpec,
+        layout: KeyLayout,
+    ) -> IntTensor<Self>;
 }
 
 /// Nothing here has a derivative: results are constants on an autodiff device.
@@ -76,14 +104,44 @@ impl<B: VoxelOps, C: CheckpointStrategy> VoxelOps for Autodiff<B, C> {
 
     fn voxel_majority(
         labels: IntTensor<Self>,
+        voxel_of_point: IntTensor<Self>,
         order: IntTensor<Self>,
         starts: IntTensor<Self>,
         ignore: i32,
     ) -> IntTensor<Self> {
-        B::voxel_majority(labels, order, starts, ignore)
+        B::voxel_majority(labels, voxel_of_point, order, starts, ignore)
     }
 
     fn voxel_occupancy(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec) -> FloatTensor<Self> {
         Self::from_inner(B::voxel_occupancy(points.into_primitive(), offsets, spec))
+    }
+
+    fn voxel_table(
+        coords: IntTensor<Self>,
+        layout: KeyLayout,
+        slots: usize,
+    ) -> (IntTensor<Self>, IntTensor<Self>, IntTensor<Self>) {
+        B::voxel_table(coords, layout, slots)
+    }
+
+    fn voxel_find(
+        points: FloatTensor<Self>,
+        slot_keys: IntTensor<Self>,
+        slot_rows: IntTensor<Self>,
+        offsets: Vec<usize>,
+        spec: GridSpec,
+        layout: KeyLayout,
+    ) -> IntTensor<Self> {
+        B::voxel_find(points.into_primitive(), slot_keys, slot_rows, offsets, spec, layout)
+    }
+
+    fn voxel_search(
+        points: FloatTensor<Self>,
+        coords: IntTensor<Self>,
+        offsets: Vec<usize>,
+        spec: GridSpec,
+        layout: KeyLayout,
+    ) -> IntTensor<Self> {
+        B::voxel_search(points.into_primitive(), coords, offsets, spec, layout)
     }
 }

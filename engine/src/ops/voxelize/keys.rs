@@ -75,6 +75,23 @@ impl KeyLayout {
         u64::from(self.batch) << self.voxel_bits
     }
 
+    /// Bits that the keys and one more value need in their highest word, and that value: the mark of a point without
+    /// voxel, above every key.
+    pub(super) fn highest_word(&self) -> (u32, u32) {
+        let none = match self.words {
+            1 => self.end() as u32,
+            _ => (self.end().saturating_sub(1) >> 32) as u32 + 1,
+        };
+        (u32::BITS - none.leading_zeros(), none)
+    }
+
+    /// The layout as `voxel_key.wgsl` takes it, for word 0 (low) or 1 (high).
+    pub(super) fn params(&self, word: u32) -> [u32; 8] {
+        let [x, y, z] = self.masks;
+        let high = |mask: u64| (mask >> 32) as u32;
+        [word, self.voxel_bits, x as u32, y as u32, z as u32, high(x), high(y), high(z)]
+    }
+
     /// Key of a voxel.
     pub fn key(&self, batch: usize, voxel: [usize; 3]) -> u64 {
         let spread = |axis: usize| deposit(voxel[axis] as u64, self.masks[axis]);
@@ -114,6 +131,12 @@ fn extract(value: u64, mut mask: u64) -> u64 {
         mask ^= lowest;
     }
     out
+}
+
+/// A grid as `voxel_cell.wgsl` takes it.
+pub(super) fn grid_params(spec: &GridSpec) -> [u32; 12] {
+    let rows = [spec.origin_m, spec.inverse_size(), spec.counts.map(|count| count as f32), spec.voxel_size_m];
+    std::array::from_fn(|i| rows[i / 3][i % 3].to_bits())
 }
 
 /// The index rule of [`GridSpec::voxel_of`] with its constants at hand.

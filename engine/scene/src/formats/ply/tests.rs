@@ -305,6 +305,14 @@ fn elements_before_and_behind_the_points_are_skipped() {
 }
 
 #[test]
+fn a_mesh_of_doubles_with_colours_and_faces() {
+    // As pytorch3d users have them: doubles, bytes and unsigned face indices in one ascii file.
+    let elements = "element vertex 2\nproperty double x\nproperty double y\nproperty double z\nproperty uchar red\nproperty uchar green\nproperty uchar blue\nelement face 1\nproperty list uchar uint vertex_indices\n";
+    let read = assert_two(binary("ascii", elements, b"1.0 2.0 3.0 10 20 30\n4 5 6 0 0 255\n3 0 1 1\n"));
+    assert_eq!(read.cloud.colour, Some(vec![[10, 20, 30], [0, 0, 255]]));
+}
+
+#[test]
 fn lists_of_a_point_are_skipped() {
     // CloudCompare and VisualSFM write `view` lists on points.
     let elements = "element vertex 2\nproperty float x\nproperty list uchar ushort view\nproperty float y\nproperty float z\nelement face 0\n";
