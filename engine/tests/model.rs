@@ -273,6 +273,26 @@ fn the_loss_of_a_step_falls_below_that_of_chance() {
 // ---------------------------------------------------------------------------------------------- weights
 
 #[test]
+fn class_shares_move_every_logit_by_their_logarithm() {
+    for name in Network::NAMES {
+        let mut network = Network::new(name, [8, 8, 8], 3, 1, &cpu()).unwrap();
+        let input = Tensor::<4>::ones([1, 8, 8, 8], &cpu());
+        network.set_class_shares(&[1.0, 1.0, 1.0]);
+        let even = network.forward(input.clone());
+        // 6 : 2 : 0 is 3/4, 1/4 and one in a million, against a third each.
+        network.set_class_shares(&[6.0, 2.0, 0.0]);
+        for (before, after) in even.into_iter().zip(network.forward(input)) {
+            let voxels = before.dims()[2..].iter().product::<usize>();
+            let moved = values(after - before);
+            let expected: Vec<f32> = [0.75f32, 0.25, 1e-6].map(|share| (share * 3.0).ln()).to_vec();
+            for (class, expected) in expected.into_iter().enumerate() {
+                assert_close(&moved[class * voxels..][..voxels], &vec![expected; voxels], 1e-4, name);
+            }
+        }
+    }
+}
+
+#[test]
 fn weights_survive_a_file_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let paths: [PathBuf; 2] = std::array::from_fn(|i| folder.path().join(format!("{i}.safetensors")));

@@ -155,6 +155,20 @@ impl LmscNet {
         logits
     }
 
+    /// Sets the last biases, so that an untrained network predicts these logits where its features are zero.
+    pub fn set_class_bias(&mut self, logits: &[f32]) {
+        let coarse = [&mut self.seg_head_1_2, &mut self.seg_head_1_4, &mut self.seg_head_1_8];
+        for head in std::iter::once(&mut self.seg_head_1_1).chain(coarse.into_iter().flatten()) {
+            head.conv_classes.bias = head.conv_classes.bias.take().map(|bias| {
+                bias.map(|old| {
+                    let trains = old.is_require_grad();
+                    let new = Tensor::from_data(logits, &old.device());
+                    if trains { new.require_grad() } else { new }
+                })
+            });
+        }
+    }
+
     pub fn scales(&self) -> &'static [usize] {
         if self.seg_head_1_2.is_some() { &[1, 2, 4, 8] } else { &[1] }
     }

@@ -43,6 +43,17 @@ impl Network {
         }
     }
 
+    /// Lets an untrained network predict each class in proportion to `shares`, which need not add up to 1. Training then
+    /// need not find out first that most voxels are empty (Lin et al., arXiv 1708.02002, section 3.3).
+    pub fn set_class_shares(&mut self, shares: &[f64]) {
+        // A class that never occurs starts at one in a million.
+        let sum: f64 = shares.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let logits: Vec<f32> = shares.iter().map(|share| (share / sum).max(1e-6).ln() as f32).collect();
+        match self {
+            Self::LmscNet(network) => network.set_class_bias(&logits),
+        }
+    }
+
     /// Side lengths of a prediction's voxels, in voxels of the grid; the first is 1.
     pub fn scales(&self) -> &'static [usize] {
         match self {

@@ -17,7 +17,7 @@ use crate::losses::class_weights;
 use crate::models::Network;
 use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
-use crate::train::{self, Learner, Model, RunFolder, Schedule, StepRecord, TrainConfig, fits};
+use crate::train::{self, ClassWeights, Learner, Model, RunFolder, Schedule, StepRecord, TrainConfig, fits};
 use crate::{Error, Result};
 
 /// How a run begins.
@@ -101,17 +101,18 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
             batches: 0,
             epoch: 0,
             total_steps,
-            class_weights: if config.loss.class_weights {
-                class_weights(&statistics.counts)
-            } else {
-                vec![1.0; classes]
-            },
+            class_weights: weights(config.loss.class_weights, &statistics.counts, splits.training.len()),
             losses: Vec::new(),
             best: None,
             config: config.clone(),
             labels: splits.training.labels().clone(),
         },
     };
+    if matches!(plan, Plan::Fresh(_)) {
+        let counts = statistics.counts.iter().zip(&state.class_weights);
+        let shares: Vec<f64> = counts.map(|(count, weight)| *count as f64 * f64::from(*weight)).collect();
+        network.set_class_shares(&shares);
+    }
     let mut learner = Learner::new(network, config.grid, &device, &state.class_weights, &config.optim);
     if let Plan::Resumed { checkpoint, .. } = plan {
         learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
@@ -142,6 +143,16 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         baselines,
         peak_bytes: gpu::memory_use(&trainer.device).map(|memory| memory.peak_bytes),
     })
+}
+
+fn weights(from: ClassWeights, counts: &[u64], samples: usize) -> Vec<f32> {
+    match from {
+        ClassWeights::None => vec![1.0; counts.len()],
+        ClassWeights::Set => class_weights(counts),
+        ClassWeights::Scene => {
+            class_weights(&counts.iter().map(|count| count / samples.max(1) as u64).collect::<Vec<_>>())
+        }
+    }
 }
 
 fn mean(values: &[f32]) -> f64 {

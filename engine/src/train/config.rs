@@ -41,8 +41,19 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossConfig {
-    /// Weigh classes by 1/ln(f + 0.001)-style weights from counts of the training targets.
-    pub class_weights: bool,
+    pub class_weights: ClassWeights,
+}
+
+/// What the class weights 1/ln(f + 0.001) are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassWeights {
+    /// All classes weigh the same.
+    None,
+    /// f: voxels of a class in all training targets (LMSCNet). Mild: the rarest class weighs about twice the commonest.
+    Set,
+    /// f: voxels of a class in an average training target. Lifts rare classes more, for short runs.
+    Scene,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

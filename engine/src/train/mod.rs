@@ -13,7 +13,9 @@ mod schedule;
 mod step;
 mod tensorboard;
 
-pub use config::{AugmentConfig, DataConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig, TrainConfig};
+pub use config::{
+    AugmentConfig, ClassWeights, DataConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig, TrainConfig,
+};
 pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, baselines, evaluate, score, target_statistics};
 pub use layers::presets;
 pub use model::{Model, load_model};
