@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use assert_cmd::cargo::cargo_bin;
-use common::{fails, floats, folder, json_lines, no_scans, occam, refuses, scan, stderr, stdout, works};
+use common::{fails, floats, folder, json_lines, no_scans, occam, scan, stderr, stdout, works};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -85,11 +85,11 @@ fn labels_that_do_not_fit_their_scans_are_refused_before_a_run_begins() {
     semantic_kitti(short.path(), 3, |index| vec![40; if index == 1 { points - 1 } else { points }]);
     let mut args = vec!["train", "."];
     args.extend(TINY);
-    refuses(short.path(), &args, 2, &["000001.bin", "000001.label", &points.to_string(), &(points - 1).to_string()]);
+    fails(short.path(), &args, 2, &["000001.bin", "000001.label", &points.to_string(), &(points - 1).to_string()]);
 
     let stranger = folder();
     semantic_kitti(stranger.path(), 3, |_| vec![7777; points]);
-    refuses(stranger.path(), &args, 2, &["000000.label", "7777"]);
+    fails(stranger.path(), &args, 2, &["000000.label", "7777"]);
 
     let nothing = folder();
     fails(nothing.path(), &args, 2, &["sequences"]);

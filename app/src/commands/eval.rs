@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use occam_engine::data::{self, Splits};
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::scene::metrics::{AbsentPolicy, Scores};
-use occam_engine::train::{evaluate, load_model};
-use occam_engine::{Error, Progress, data};
+use occam_engine::train::{self, Model, load_model};
+use occam_engine::{Error, Progress, ProgressFn};
 use serde_json::json;
 
 use crate::print::{Output, human, scores};
@@ -41,7 +42,8 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
     if let Some(folder) = &args.data {
         config.path = Some(folder.clone());
     }
-    let dataset = data::open(&config, &model.spec, model.config.seed)?.validation;
+    let splits = data::open(&config, &model.spec, model.config.seed)?;
+    let dataset = &splits.validation;
     out.line(format!("device  {}", device.label))?;
     out.line(format!("model   {}, step {}", args.model.display(), human::count(model.step)))?;
     out.line(format!("data    {}: {} to validate on", dataset.name(), human::counted(dataset.len(), "scene")))?;
@@ -59,11 +61,11 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
         }
         if signals.stop_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let found = evaluate(&model, dataset.as_ref(), args.absent, &mut progress);
+    let found = evaluate(&model, &splits, config.path.is_none(), args.absent, &mut progress);
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
-    let found = match found {
+    let (found, baselines) = match found {
         Err(Error::Interrupted) => return Ok(signals.exit_code()),
         found => found?,
     };
@@ -74,12 +76,12 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
         "model": args.model,
         "step": model.step,
         "data": dataset.name(),
-        "samples": found.samples,
-        "scores": scores::json(&found.scores, &classes),
-        "baselines": scores::json_named(&found.baselines, &classes),
+        "samples": dataset.len(),
+        "scores": scores::json(&found, &classes),
+        "baselines": scores::json_named(&baselines, &classes),
     }))?;
-    let named = found.baselines.iter().map(|(name, scores)| (name.as_str(), scores));
-    let columns: Vec<(&str, &Scores)> = std::iter::once(("model", &found.scores)).chain(named).collect();
+    let named = baselines.iter().map(|(name, scores)| (name.as_str(), scores));
+    let columns: Vec<(&str, &Scores)> = std::iter::once(("model", &found)).chain(named).collect();
     out.line("")?;
     out.result(scores::table(&columns, &classes))?;
     let absent = match args.absent {
@@ -89,8 +91,23 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
     };
     out.line(format!(
         "\n{} voxels counted, {} ignored; {absent}",
-        human::count(found.scores.counted as usize),
-        human::count(found.scores.ignored as usize)
+        human::count(found.counted as usize),
+        human::count(found.ignored as usize)
     ))?;
     Ok(0)
+}
+
+/// Scores of the model and of what needs no network. `majority`: also of the most frequent class of each voxel over the
+/// training targets; to read those of a data set on disk takes longer than the rest.
+fn evaluate(
+    model: &Model,
+    splits: &Splits,
+    majority: bool,
+    absent: AbsentPolicy,
+    progress: ProgressFn<'_>,
+) -> occam_engine::Result<(Scores, Vec<(String, Scores)>)> {
+    let validation = splits.validation.as_ref();
+    let scores = train::score(model, validation, absent, progress, &mut |_, _| Ok(()))?;
+    let statistics = if majority { Some(train::target_statistics(splits.training.as_ref(), progress)?) } else { None };
+    Ok((scores, train::baselines(validation, statistics.as_ref(), absent, progress)?))
 }

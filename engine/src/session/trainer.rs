@@ -17,7 +17,9 @@ use crate::losses::class_weights;
 use crate::models::Network;
 use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
-use crate::train::{self, ClassWeights, Learner, Model, RunFolder, Schedule, StepRecord, TrainConfig, fits};
+use crate::train::{
+    self, ClassWeights, Learner, Model, RunFolder, Schedule, StepRecord, TargetStatistics, TrainConfig, fits,
+};
 use crate::{Error, Result};
 
 /// How a run begins.
@@ -88,9 +90,15 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         labels: splits.training.labels().clone(),
     }));
 
-    let statistics = train::target_statistics(&*splits.training, &mut controls.watch())?;
-    let policy = AbsentPolicy::default();
-    let baselines = train::baselines(&*splits.validation, Some(&statistics), policy, &mut controls.watch())?;
+    let (statistics, baselines) = match survey(&splits, controls) {
+        Ok(found) => found,
+        Err(error) => {
+            if let Plan::Fresh(_) = plan {
+                folder.discard();
+            }
+            return Err(error);
+        }
+    };
     outbox.send(Event::Loaded { baselines: baselines.clone() });
 
     let state = match plan {
@@ -153,6 +161,14 @@ fn weights(from: ClassWeights, counts: &[u64], samples: usize) -> Vec<f32> {
             class_weights(&counts.iter().map(|count| count / samples.max(1) as u64).collect::<Vec<_>>())
         }
     }
+}
+
+/// Counts the training targets and scores what needs no network; the first look at the samples.
+fn survey(splits: &Splits, controls: &mut Controls) -> Result<(TargetStatistics, Vec<(String, Scores)>)> {
+    let statistics = train::target_statistics(&*splits.training, &mut controls.watch())?;
+    let policy = AbsentPolicy::default();
+    let baselines = train::baselines(&*splits.validation, Some(&statistics), policy, &mut controls.watch())?;
+    Ok((statistics, baselines))
 }
 
 fn mean(values: &[f32]) -> f64 {

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 /// An open run folder.
 pub struct RunFolder {
     path: PathBuf,
+    /// The folder above was made for this run.
+    made_runs: bool,
     metrics: File,
     events: EventWriter,
 }
@@ -27,13 +29,14 @@ impl RunFolder {
     /// # Errors
     /// [`Error::Usage`] when the name is taken or the folder cannot be written.
     pub fn create(config: &TrainConfig, device: &str) -> Result<Self> {
+        let made_runs = !config.runs.exists();
         let path = make_folder(config)?;
         let unwritable = |e: io::Error| cannot_write(&path, &e);
         for name in [checkpoint::CHECKPOINTS, "preview", "predictions"] {
             fs::create_dir(path.join(name)).map_err(unwritable)?;
         }
         fs::write(path.join("config.toml"), config_text(config, device)?).map_err(unwritable)?;
-        Self::open(&path)
+        Ok(Self { made_runs, ..Self::open(&path)? })
     }
 
     /// Opens the folder of a run to add to it.
@@ -44,7 +47,19 @@ impl RunFolder {
         let unwritable = |e: io::Error| cannot_write(path, &e);
         let metrics = File::options().create(true).append(true).open(path.join("metrics.jsonl")).map_err(unwritable)?;
         let events = EventWriter::create(path).map_err(unwritable)?;
-        Ok(Self { path: path.to_path_buf(), metrics, events })
+        Ok(Self { path: path.to_path_buf(), made_runs: false, metrics, events })
+    }
+
+    /// Takes back a run that never began: whatever [`RunFolder::create`] made is removed.
+    pub fn discard(self) {
+        let Self { path, made_runs, metrics, events } = self;
+        // Windows removes no open files.
+        drop((metrics, events));
+        // The error that ended the run matters more than one about its empty folder.
+        let _ = fs::remove_dir_all(&path);
+        if let (true, Some(runs)) = (made_runs, path.parent()) {
+            let _ = fs::remove_dir(runs);
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -171,6 +186,17 @@ mod tests {
         let again = RunFolder::create(&config, "CPU").err().unwrap();
         assert_eq!(again.exit_code(), 2);
         assert!(again.to_string().contains("mine exists already"), "{again}");
+    }
+
+    #[test]
+    fn a_run_that_never_began_leaves_nothing_and_takes_nothing_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        RunFolder::create(&config(&runs), "CPU").unwrap().discard();
+        assert!(!runs.exists());
+        fs::create_dir(&runs).unwrap();
+        RunFolder::create(&config(&runs), "CPU").unwrap().discard();
+        assert!(runs.is_dir() && fs::read_dir(&runs).unwrap().next().is_none());
     }
 
     #[test]
