@@ -52,6 +52,14 @@ def pytorch(name, threads):
     print(json.dumps(line))
 
 
+def build():
+    """Builds the example and says where it lies."""
+    command = ["cargo", "build", "--release", "-p", "occam-engine", "--example", "step_time", "--message-format=json"]
+    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == "step_time" and m.get("executable"))
+
+
 def run(command, threads):
     environment = os.environ | {"RAYON_NUM_THREADS": str(threads)}
     done = subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
@@ -67,12 +75,11 @@ def main():
     options = parser.parse_args()
     if options.only_pytorch:
         return pytorch(options.grids[0], options.threads)
-    example = ["--release", "-p", "occam-engine", "--example", "step_time"]
-    subprocess.run(["cargo", "build", "--quiet", *example], check=True, cwd=ROOT)
+    ours_program = build()
     rows = []
     for name in options.grids:
         # One process a measurement: each has its own peak.
-        ours = run(["cargo", "run", "--quiet", *example, "--", name], options.threads)
+        ours = run([ours_program, name], options.threads)
         peer = [sys.executable, __file__, "--only-pytorch", "--threads", str(options.threads), name]
         rows.append((name, ours, run(peer, options.threads)))
     print("| grid | classes | Occam s/step | PyTorch s/step | ratio | Occam peak MiB | PyTorch peak MiB |")

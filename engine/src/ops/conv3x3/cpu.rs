@@ -192,6 +192,8 @@ macro_rules! for_this_processor {
 for_this_processor!(forward_plane, forward_plane_avx2, (x: &[f32], kernels: &[f32], plane: &mut [f32], depth: usize, shape: Shape, layout: Bordered));
 for_this_processor!(weight_kernel, weight_kernel_avx2, (x: &[f32], gradient: &[f32], kernel: &mut [f32], shape: Shape, layout: Bordered, rows: Bordered));
 
+/// What is compiled once for each kind of processor, and must be inlined there to be.
+#[allow(clippy::inline_always)]
 mod inner {
     use super::{BLOCK, Bordered, LANES, SMALL_BLOCK, Shape};
 
