@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use assert_cmd::cargo::cargo_bin;
@@ -206,27 +206,31 @@ fn a_run_over_its_budget_stops_saved_with_exit_code_3() {
 }
 
 #[cfg(unix)]
+fn spawn(folder: &Path, args: &[&str]) -> Child {
+    let mut command = Command::new(cargo_bin("occam"));
+    command.current_dir(folder).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[cfg(unix)]
+fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[cfg(unix)]
 fn signalled(signal: &str, code: i32) {
     let folder = folder();
     let mut args = vec!["train", "--log-format", "json", "--name", "s"];
     args.extend(TINY);
     let place = args.iter().position(|a| *a == "--steps").unwrap();
     args[place + 1] = "100000";
-    let mut child = Command::new(cargo_bin("occam"))
-        .current_dir(folder.path())
-        .args(&args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = spawn(folder.path(), &args);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let mut events = Vec::new();
     for line in lines {
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
         if event["event"] == "step" && event["step"] == 1 {
-            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-            assert!(sent.success());
+            self::signal(&child, signal);
         }
         events.push(event);
     }
@@ -249,4 +253,40 @@ fn ctrl_c_finishes_the_step_saves_and_exits_130() {
 #[test]
 fn sigterm_saves_and_exits_75() {
     signalled("-TERM", 75);
+}
+
+/// A second Ctrl-C does not wait for the step, the save or anything else.
+#[cfg(unix)]
+#[test]
+fn a_second_ctrl_c_ends_the_program_at_once() {
+    let folder = folder();
+    let mut args = vec!["train", "--log-format", "json", "--name", "s"];
+    args.extend(TINY);
+    // A step that takes longer than any test should.
+    let place = args.iter().position(|a| *a == "16x16x8").unwrap();
+    args[place] = "128x128x16";
+    args.extend(["--accumulate", "1000"]);
+    let mut child = spawn(folder.path(), &args);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let loaded = lines.find(|line| line.as_ref().unwrap().contains("\"loaded\""));
+    assert!(loaded.is_some(), "the run begins");
+    signal(&child, "-INT");
+    // Until the first one is noticed, the second would be the same signal.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_dir(folder.path().join("runs/s/checkpoints")).unwrap().count(), 0);
+}
+
+/// Whoever reads may leave; the run goes on and is there when it ends.
+#[cfg(unix)]
+#[test]
+fn a_run_outlives_its_reader() {
+    let folder = folder();
+    let mut args = vec!["train", "--name", "p"];
+    args.extend(TINY);
+    let mut child = spawn(folder.path(), &args);
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(folder.path().join("runs/p/checkpoints/4").is_dir());
 }

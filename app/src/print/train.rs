@@ -106,7 +106,7 @@ impl TrainPrinter {
     fn start_bar(&mut self) {
         if self.out.wants_bar() {
             // The template is constant; a bar without style would do as well.
-            let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len}  {wide_msg}")
+            let style = ProgressStyle::with_template("[{wide_bar}] {pos}/{len}  ETA {prefix}\n{wide_msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
                 .progress_chars("=> ");
             self.bar = Some(ProgressBar::new(self.total_steps as u64).with_style(style));
@@ -128,13 +128,15 @@ impl TrainPrinter {
             .get_or_insert_with(|| now.checked_sub(Duration::from_secs_f64(record.step_ms / 1e3)).unwrap_or(now));
         let left = self.total_steps.saturating_sub(record.step);
         let per_step = (now - began).as_secs_f64() / record.step.max(1) as f64;
-        let text = self.progress_text(record, per_step * left as f64);
+        let eta = human::duration(per_step * left as f64);
+        let text = self.progress_text(record);
         if let Some(bar) = &self.bar {
-            bar.set_position(record.step as u64);
+            bar.set_prefix(eta);
             bar.set_message(text);
+            bar.set_position(record.step as u64);
         } else if self.line_is_due(record.step, now) {
             self.last_line = Some((now, record.step));
-            self.line(&format!("step {}/{}  {text}", record.step, self.total_steps));
+            self.line(&format!("step {}/{}  {text}  ETA {eta}", record.step, self.total_steps));
         }
     }
 
@@ -146,7 +148,7 @@ impl TrainPrinter {
             || quiet_for >= LINE_EVERY && (step - last) * 20 >= self.total_steps
     }
 
-    fn progress_text(&self, record: &StepRecord, eta_s: f64) -> String {
+    fn progress_text(&self, record: &StepRecord) -> String {
         let mut parts = vec![format!("loss {:.4}", record.loss)];
         if let Some((iou, miou)) = self.validation {
             parts.push(format!("IoU {}  mIoU {}", human::percent(iou), human::percent(miou)));
@@ -156,7 +158,6 @@ impl TrainPrinter {
             let peak = record.peak_bytes.map(|p| format!(", peak {}", human::bytes(p))).unwrap_or_default();
             parts.push(format!("memory {}{peak}", human::bytes(in_use)));
         }
-        parts.push(format!("ETA {}", human::duration(eta_s)));
         parts.join("  ")
     }
 
