@@ -204,3 +204,16 @@ fn a_folder_that_is_no_run_is_refused() {
         assert!(error.to_string().contains("folder of a run"), "{error}");
     }
 }
+
+#[test]
+fn software_vulkan_learns_what_the_cpu_learns() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = [("steps.batch", "1"), ("data.demo_train", "3")];
+    let on_cpu = losses(&run(config(folder.path(), &sets)).run);
+    let on_gpu = losses(&run(config(folder.path(), &[&sets[..], &[("device", "llvmpipe")]].concat())).run);
+    assert_eq!(on_gpu.len(), 6);
+    let apart = |(cpu, gpu): (&f32, &f32)| (cpu - gpu).abs() / cpu;
+    let apart: Vec<f32> = on_cpu.iter().zip(&on_gpu).map(apart).collect();
+    // One forward differs by the order of sums; steps multiply what differs.
+    assert!(apart[0] < 1e-5 && apart.iter().all(|a| *a < 1e-3), "{apart:?}");
+}
