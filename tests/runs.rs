@@ -290,3 +290,45 @@ fn a_run_outlives_its_reader() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(folder.path().join("runs/p/checkpoints/4").is_dir());
 }
+
+/// What a run prints at its end can be pasted as it stands.
+#[cfg(unix)]
+#[test]
+fn the_next_commands_work_as_printed() {
+    let folder = folder();
+    let mut args = vec!["train", "--name", "my run"];
+    args.extend(TINY);
+    let text = works(folder.path(), &args);
+    let next: Vec<&str> = text.split("next ").nth(1).expect("next commands").lines().map(str::trim).collect();
+    assert_eq!(next.len(), 2, "{text}");
+    for line in next {
+        let output = Command::new("sh").current_dir(folder.path()).args(["-c", line]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+    }
+    assert!(folder.path().join("prediction.png").is_file());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_stopped_run_goes_on_where_it_was() {
+    let folder = folder();
+    let mut args = vec!["train", "--log-format", "json", "--name", "r"];
+    args.extend(TINY);
+    let place = args.iter().position(|a| *a == "--steps").unwrap();
+    args[place + 1] = "150";
+    let mut child = spawn(folder.path(), &args);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    lines.find(|line| line.as_ref().unwrap().contains("\"step\"")).expect("a step").unwrap();
+    signal(&child, "-INT");
+    let rest: String = lines.map(|line| line.unwrap() + "\n").collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let stopped = json_lines(&rest).last().unwrap()["steps"].as_u64().unwrap();
+    assert!(stopped < 150, "stopped at {stopped}");
+
+    let events = json_lines(&works(folder.path(), &["resume", "runs/r", "--log-format", "json"]));
+    let first = events.iter().find(|e| e["event"] == "step").unwrap();
+    assert_eq!(first["step"], stopped + 1);
+    let done = events.last().unwrap();
+    assert_eq!((&done["steps"], &done["interrupted"]), (&150.into(), &false.into()));
+    fails(folder.path(), &["resume", "runs/none"], 2, &["runs/none"]);
+}

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{data, eval, gpus, predict, presets, train};
+use crate::commands::{data, eval, gpus, predict, presets, resume, train};
 
 /// Trains networks that turn point clouds into 3D semantic occupancy, on any GPU, inside its memory.
 #[derive(Parser)]
@@ -24,6 +24,8 @@ Start here: occam train --no-gui";
 pub enum Command {
     /// Train a network on a data set, or on the built-in demo world
     Train(Box<train::TrainArgs>),
+    /// Go on with a run that was stopped
+    Resume(resume::ResumeArgs),
     /// Score a trained model on a data set
     Eval(eval::EvalArgs),
     /// Turn scans into occupancy grids with a trained model
@@ -71,6 +73,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
             Ok(0)
         }
         Some(Command::Train(args)) => train::run(&args, out),
+        Some(Command::Resume(args)) => resume::run(&args, out),
         Some(Command::Eval(args)) => eval::run(&args, out),
         Some(Command::Predict(args)) => predict::run(&args, out),
         Some(Command::Data(DataCommand::Info(args))) => data::run(&args, out),

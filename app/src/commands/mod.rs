@@ -5,4 +5,5 @@ pub mod eval;
 pub mod gpus;
 pub mod predict;
 pub mod presets;
+pub mod resume;
 pub mod train;

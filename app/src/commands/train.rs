@@ -164,16 +164,26 @@ pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
         out.note("the window is not there yet; training runs without it, as with --no-gui");
     }
     let signals = Signals::install().context("cannot listen for Ctrl-C")?;
-    let mut printer = TrainPrinter::new(out, config.data.path.as_deref());
-    let session = Session::start(config)?;
+    let printer = TrainPrinter::new(out, config.data.path.as_deref());
+    watch(&Session::start(config)?, printer, &signals, args.vram, out)
+}
+
+/// Shows a run until it ends; its value is the program's exit code. Signals, and a peak over `budget_bytes`, stop the run.
+pub fn watch(
+    session: &Session,
+    mut printer: TrainPrinter,
+    signals: &Signals,
+    budget_bytes: Option<u64>,
+    out: Output,
+) -> anyhow::Result<u8> {
     let mut last_step = 0;
     let mut stop = None;
     loop {
         let event = session.events.recv_timeout(POLL);
         let mut why = signals.stop_asked().then_some(Stop::Signal);
-        for record in new_steps(&session, &mut last_step) {
+        for record in new_steps(session, &mut last_step) {
             printer.step(&record);
-            if let (Some(budget_bytes), Some(peak_bytes)) = (args.vram, record.peak_bytes)
+            if let (Some(budget_bytes), Some(peak_bytes)) = (budget_bytes, record.peak_bytes)
                 && peak_bytes > budget_bytes
             {
                 why.get_or_insert(Stop::Memory { step: record.step, peak_bytes, budget_bytes });
@@ -196,7 +206,7 @@ pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
                         return Ok(signals.exit_code());
                     }
                     Event::Failed(error) => return Err(error.into()),
-                    Event::Done(summary) => return ended(&summary, stop.as_ref(), &signals),
+                    Event::Done(summary) => return ended(&summary, stop.as_ref(), signals),
                     _ => {}
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -69,6 +70,16 @@ impl Output {
             let _ = writeln!(io::stderr(), "note: {text}");
         }
     }
+}
+
+/// How to start this program again from here: by its name where the shell found it, else by its path.
+pub fn program() -> String {
+    let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    if called.components().count() < 2 {
+        return env!("CARGO_BIN_NAME").into();
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    shell_word(&called.strip_prefix(here).unwrap_or(&called).to_string_lossy())
 }
 
 /// Text as one word of a POSIX shell, for commands to paste.

@@ -213,13 +213,17 @@ impl TrainPrinter {
             self.line(&format!("memory      {} at its peak", human::bytes(peak)));
         }
         self.line(&format!("run         {run}"));
-        let run = super::shell_word(&run);
+        let (program, run) = (super::program(), super::shell_word(&run));
         let (scan, data) = match &self.data {
             Some(data) => (" SCAN.bin", format!(" {}", super::shell_word(data))),
             None => ("", String::new()),
         };
-        self.line(&format!("next        occam predict {run}{scan} -o prediction.png"));
-        self.line(&format!("            occam eval {run}{data}"));
+        let mut next =
+            vec![format!("{program} predict {run}{scan} -o prediction.png"), format!("{program} eval {run}{data}")];
+        if summary.interrupted {
+            next.insert(0, format!("{program} resume {run}"));
+        }
+        self.line(&format!("next        {}", next.join("\n            ")));
     }
 
     /// Takes the bar away.
