@@ -294,6 +294,11 @@ fn cases() -> Vec<Case> {
     two_words.offsets = vec![0, 1000, 1500, 3000];
     assert_eq!(two_words.layout().words(), 2);
     cases.push(two_words);
+    // 33 bits a voxel: the highest of z stands in the second word.
+    let huge = GridSpec::new([-600.0; 3], [1.0; 3], [1290; 3]);
+    let mut high_bits = Case::scattered("33 bits a voxel", huge, 3000, 13);
+    high_bits.offsets = vec![0, 1500, 3000];
+    cases.push(high_bits);
     cases
 }
 

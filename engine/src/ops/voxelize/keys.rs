@@ -161,7 +161,8 @@ impl Cells {
             if !(cell >= 0.0 && cell < self.counts[axis]) {
                 return None;
             }
-            voxel[axis] = cell as usize;
+            // By way of u32, which the processor converts to directly; counts fit in it.
+            voxel[axis] = cell as u32 as usize;
         }
         Some(voxel)
     }
