@@ -151,6 +151,28 @@ fn segments_equal_their_twin_bit_for_bit() {
     assert_eq!((counts(&vulkan), counts(&cpu)), (vec![3, 0, 7], vec![3, 0, 7]));
 }
 
+/// Parts of tensors, at the alignment of the device (which Burn passes on as a view) and off it, and one tensor twice.
+#[test]
+fn operations_take_views() {
+    let (n, columns) = (2_000, 3);
+    let values = random(n, 11);
+    let on = |device: &Device| {
+        let all = ints(&values, device);
+        let scans = [64, 3].map(|start| words(ops::exclusive_scan(all.clone().slice(start..n - start))));
+        let (keys, copies) = ops::sort_pairs(all.clone(), all, 32);
+        let table: Vec<f32> = values[..n / columns * columns].iter().map(|word| *word as f32).collect();
+        let table = Tensor::<2>::from_data(TensorData::new(table, [n / columns, columns]), device);
+        let turned = (table.clone().transpose() * 1.0).transpose();
+        let sums = floats(ops::segment_sum(turned, ints(&[0, 100, 600], device)));
+        (scans, words(keys), words(copies), sums, floats(ops::segment_sum(table, ints(&[0, 100, 600], device))))
+    };
+    let (on_cpu, on_vulkan) = (on(&cpu()), on(&vulkan()));
+    assert!(on_vulkan == on_cpu);
+    assert_eq!(on_cpu.0[1][1], values[3]);
+    assert_eq!(on_cpu.1, on_cpu.2);
+    assert_eq!(on_cpu.3, on_cpu.4);
+}
+
 #[test]
 fn operations_run_on_an_autodiff_device() {
     for device in [cpu().autodiff(), vulkan().autodiff()] {

@@ -110,6 +110,20 @@ impl AdapterInfo {
     }
 }
 
+impl AdapterInfo {
+    /// Why this adapter cannot run the shaders: which limit is too low. None when it can.
+    pub fn shortfall(&self) -> Option<String> {
+        [
+            ("storage buffers of a shader", self.max_storage_buffers, shader::MAX_STORAGE_BUFFERS),
+            ("threads of a workgroup", self.max_workgroup_invocations, shader::MAX_WORKGROUP_SIZE),
+            ("bytes of workgroup memory", self.max_workgroup_memory_bytes, shader::MAX_WORKGROUP_BYTES),
+        ]
+        .into_iter()
+        .find(|(_, found, needed)| found < needed)
+        .map(|(what, found, needed)| format!("found {found} {what}, needed {needed}"))
+    }
+}
+
 impl fmt::Display for AdapterInfo {
     /// `NVIDIA GeForce RTX 3060 (Vulkan, discrete GPU, NVIDIA 550.90)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

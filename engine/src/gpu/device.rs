@@ -116,7 +116,7 @@ fn auto(mut found: Vec<Found>) -> Opened {
 }
 
 #[cfg(target_os = "macos")]
-const INSTALL: &str = "Metal needs a Mac with an Apple or AMD GPU";
+const INSTALL: &str = "For a GPU, this Mac must support Metal";
 #[cfg(windows)]
 const INSTALL: &str = "For a GPU, install the driver of its maker (NVIDIA, AMD or Intel)";
 #[cfg(not(any(target_os = "macos", windows)))]
@@ -175,6 +175,9 @@ fn open_found(found: Found) -> Result<Opened> {
 
 fn register(found: Found) -> Result<Device> {
     let Found { info, backend, instance, adapter } = found;
+    if let Some(shortfall) = info.shortfall() {
+        return Err(Error::Failed(format!("{info} cannot run Occam's shaders: {shortfall}")));
+    }
     // Burn reads what it may use from the adapter, so everything it offers is enabled, except buffers that the CPU
     // maps while the GPU uses them, and what wgpu calls experimental, which it does not promise to be sound.
     let required_features =
@@ -231,6 +234,14 @@ mod tests {
         assert_eq!("2".parse::<DeviceChoice>().unwrap(), DeviceChoice::Index(2));
         assert_eq!("RTX 3060".parse::<DeviceChoice>().unwrap(), DeviceChoice::Name("RTX 3060".into()));
         assert!(matches!("".parse::<DeviceChoice>(), Err(Error::Usage(_))));
+    }
+
+    #[test]
+    fn an_adapter_below_the_shaders_needs_is_told() {
+        let enough = adapter(0, "enough", "Vulkan");
+        assert_eq!(enough.shortfall(), None);
+        let small = AdapterInfo { max_workgroup_invocations: 128, ..enough };
+        assert_eq!(small.shortfall().unwrap(), "found 128 threads of a workgroup, needed 256");
     }
 
     #[test]

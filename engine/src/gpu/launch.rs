@@ -11,7 +11,7 @@ use super::shader::{Permutation, Shader};
 
 /// A tensor of a launch and what the shader does with it. When a launch fails, only what it writes is lost.
 ///
-/// Tensors must be contiguous (`into_contiguous`), not empty, and no two of one launch may be the same.
+/// Tensors must be contiguous (`into_contiguous`) and not empty; what is written is bound once.
 #[derive(Debug, Clone, Copy)]
 pub enum Buffer<'a> {
     Read(&'a CubeTensor),

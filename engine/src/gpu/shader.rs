@@ -10,6 +10,13 @@
 //!
 //! To add a kernel: the file, a constant here, its place in [`ALL`].
 
+/// Storage buffers that a shader may bind, the parameters among them. Adapters with less are not opened.
+pub const MAX_STORAGE_BUFFERS: u32 = 8;
+/// Threads that a workgroup may have. Adapters with less are not opened.
+pub const MAX_WORKGROUP_SIZE: u32 = 256;
+/// Memory that a workgroup may share. Adapters with less are not opened.
+pub const MAX_WORKGROUP_BYTES: u32 = 16 * 1024;
+
 /// One set of values for the placeholders of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permutation {
