@@ -146,5 +146,6 @@ fn checked_points(points: Tensor<2>, offsets: &[usize], spec: &GridSpec) -> Resu
     if count > i32::MAX as usize {
         return Err(Error::TooLarge(format!("{count} points, the limit is 2^31 - 1. Use a smaller batch")));
     }
+    check_binding(&points.device(), &format!("{count} points in f32"), 12 * count as u64)?;
     Ok(points.cast(FloatDType::F32))
 }
