@@ -37,6 +37,15 @@ fn run(config: TrainConfig) -> Summary {
     outcome(&Session::start(config).unwrap()).1.unwrap()
 }
 
+/// A run that failed never gets there; minutes are far more than one that works needs.
+fn wait_until(reached: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !reached() {
+        assert!(began.elapsed().as_secs() < 120, "the run does not get there");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
 fn losses(run: &Path) -> Vec<f32> {
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -108,9 +117,7 @@ fn stopping_and_resuming_equals_never_having_stopped() {
     for _ in 0..3 {
         session.commands.send(Command::StepOnce).unwrap();
         let before = session.history.lock().unwrap().steps.len();
-        while session.history.lock().unwrap().steps.len() == before {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        wait_until(|| session.history.lock().unwrap().steps.len() > before);
     }
     session.commands.send(Command::Stop).unwrap();
     let stopped = outcome(&session).1.unwrap();
@@ -138,9 +145,7 @@ fn accumulated_micro_batches_are_one_step() {
 fn dropping_a_session_ends_the_run_with_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let session = Session::start(config(folder.path(), &[("steps.steps", "100000")])).unwrap();
-    while session.history.lock().unwrap().steps.is_empty() {
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    wait_until(|| !session.history.lock().unwrap().steps.is_empty());
     drop(session);
     assert_eq!(files(&folder.path().join("tiny-1/checkpoints")).len(), 1);
 }
@@ -180,9 +185,7 @@ fn a_full_disk_is_one_clear_error_and_the_previous_checkpoint_stays() {
     let sets = [("steps.checkpoint_every", "2"), ("steps.steps", "100000")];
     let session = Session::start(config(folder.path(), &sets)).unwrap();
     let checkpoints = folder.path().join("tiny-1/checkpoints");
-    while !checkpoints.join("2").join(checkpoint::STATE).is_file() {
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    wait_until(|| checkpoints.join("2").join(checkpoint::STATE).is_file());
     // No room for the folder of the next checkpoint: its place beside is taken by a file, for every step to come.
     let taken = (3..10_000).map(|step| checkpoints.join(format!("{step}")));
     taken.for_each(|path| drop(std::fs::File::create_new(path)));

@@ -331,9 +331,14 @@ mod tests {
         let mut loader = Loader::start(Arc::clone(&dataset) as Arc<dyn Dataset>, config(2)).unwrap();
         loader.next_batch().unwrap();
         loader.next_batch().unwrap();
+        // Two were taken and three may wait: the threads come that far and no further.
+        let made = || dataset.made.load(Ordering::SeqCst);
+        while made() < 4 * (2 + 3) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(made(), 4 * (2 + 3));
         drop(loader);
-        // Two were taken, three may wait, two more may be in the making when the second is taken.
-        assert!(dataset.made.load(Ordering::SeqCst) <= 4 * (2 + 3), "{:?}", dataset.made);
         // All threads are gone: nobody else holds the data set.
         assert_eq!(Arc::strong_count(&dataset), 1);
     }

@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn a_grid_beyond_counting_is_too_large() {
-        let spec = GridSpec::new([0.0; 3], [1.0; 3], [usize::MAX, 2, 2]);
+        // The product wraps to 0.
+        let spec = GridSpec::new([0.0; 3], [1.0; 3], [1 << 32, 1 << 32, 1]);
         assert_eq!(check(&Device::flex(), true, &spec, 1, 2).unwrap_err().exit_code(), 3);
         let spec = GridSpec::new([0.0; 3], [1.0; 3], [1 << 15, 1 << 15, 1]);
         assert_eq!(check(&Device::flex(), true, &spec, 1 << 12, 20).unwrap_err().exit_code(), 3);
