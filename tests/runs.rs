@@ -60,6 +60,11 @@ fn predict_leaves_nothing_of_a_scan_that_it_cannot_read() {
     fs::write(folder.path().join("nan.bin"), floats(&[f32::NAN; 40])).unwrap();
     predict("nan.bin", "out/", &["nan.bin", "10 points"]);
     predict("missing.ply", "out/", &["missing.ply"]);
+    fs::create_dir(folder.path().join("folder.bin")).unwrap();
+    predict("folder.bin", "out/", &["folder.bin", "a folder"]);
+    predict("nan.bin", "no/such/folder/a.ply", &["nan.bin"]);
+    fs::write(folder.path().join("good.bin"), scan()).unwrap();
+    predict("good.bin", "no/such/folder/a.ply", &["no/such/folder/a.ply"]);
     fails(folder.path(), &["predict", "no/such/run", "-o", "out/", "--device", "cpu"], 2, &["no/such/run"]);
 }
 

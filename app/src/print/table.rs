@@ -63,5 +63,9 @@ mod tests {
         table.row(["road".into(), "5".into()]);
         table.row(["person".into(), "1,000".into()]);
         assert_eq!(table.to_string(), "name        n\nroad        5\nperson  1,000\n");
+        let mut text = Table::new(["a", "b"]).left(&[1]);
+        text.row(["x".into(), "yy".into()]);
+        text.row(["x".into()]);
+        assert_eq!(text.to_string(), "a  b\nx  yy\nx\n", "no blanks at the end of a line");
     }
 }
