@@ -160,9 +160,12 @@ fn operations_take_views() {
         let all = ints(&values, device);
         let scans = [64, 3].map(|start| words(ops::exclusive_scan(all.clone().slice(start..n - start))));
         let (keys, copies) = ops::sort_pairs(all.clone(), all, 32);
-        let table: Vec<f32> = values[..n / columns * columns].iter().map(|word| *word as f32).collect();
-        let table = Tensor::<2>::from_data(TensorData::new(table, [n / columns, columns]), device);
-        let turned = (table.clone().transpose() * 1.0).transpose();
+        let rows = n / columns;
+        let table: Vec<f32> = values[..rows * columns].iter().map(|word| *word as f32).collect();
+        // The same table, written column by column and turned: its rows do not lie together.
+        let columns_first = (0..table.len()).map(|i| table[i % rows * columns + i / rows]).collect::<Vec<_>>();
+        let turned = Tensor::<2>::from_data(TensorData::new(columns_first, [columns, rows]), device).transpose();
+        let table = Tensor::<2>::from_data(TensorData::new(table, [rows, columns]), device);
         let sums = floats(ops::segment_sum(turned, ints(&[0, 100, 600], device)));
         (scans, words(keys), words(copies), sums, floats(ops::segment_sum(table, ints(&[0, 100, 600], device))))
     };
