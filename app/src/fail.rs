@@ -6,9 +6,6 @@ use std::sync::{Mutex, PoisonError};
 
 use occam_engine::Error;
 
-/// Where to report a bug.
-const REPORT: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues");
-
 /// Exit code of a run that the user interrupted.
 pub const INTERRUPTED: u8 = 130;
 /// Exit code of a run that was saved because the system asked the program to end.
@@ -62,12 +59,11 @@ pub fn install_panic_hook() {
     }));
 }
 
-/// The error for a program or thread that ended by a panic: a bug of ours, in one line with where to report it.
+/// The error for a program or thread that ended by a panic: a bug of ours, in one line.
 pub fn bug() -> anyhow::Error {
     let panic = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
     let panic = panic.unwrap_or_else(|| "a thread ended without saying why".into());
-    Error::Failed(format!("bug in occam {}: {panic}. Please report this line at {REPORT}", env!("CARGO_PKG_VERSION")))
-        .into()
+    Error::Failed(format!("bug in occam {}: {panic}. Please report this line", env!("CARGO_PKG_VERSION"))).into()
 }
 
 #[cfg(test)]

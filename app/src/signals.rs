@@ -23,8 +23,10 @@ impl Signals {
         for (signal, seen, code) in
             [(SIGINT, &signals.interrupted, fail::INTERRUPTED), (SIGTERM, &signals.terminated, fail::TERMINATED)]
         {
+            // A second one ends the program with what the signal means, never with "saved".
+            let code = if code == fail::TERMINATED { 128 + SIGTERM } else { i32::from(code) };
             // Registered before the flag is set by the next line's handler: only a second signal finds it raised.
-            flag::register_conditional_shutdown(signal, i32::from(code), Arc::clone(seen))?;
+            flag::register_conditional_shutdown(signal, code, Arc::clone(seen))?;
             flag::register(signal, Arc::clone(seen))?;
         }
         Ok(signals)
@@ -35,8 +37,13 @@ impl Signals {
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Exit code of work that ended early on request.
-    pub fn exit_code(&self) -> u8 {
+    /// Exit code of a run that ended early on request and was saved.
+    pub fn saved_exit_code(&self) -> u8 {
         if self.terminated.load(Ordering::Relaxed) { fail::TERMINATED } else { fail::INTERRUPTED }
+    }
+
+    /// Exit code of work that ended early on request and had nothing to save: 128 and the signal's number.
+    pub fn exit_code(&self) -> u8 {
+        128 + if self.terminated.load(Ordering::Relaxed) { SIGTERM } else { SIGINT } as u8
     }
 }

@@ -73,7 +73,7 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
     let classes: Vec<String> = model.labels.classes.iter().map(|class| class.name.clone()).collect();
     out.json(&json!({
         "event": "evaluated",
-        "model": args.model,
+        "model": args.model.to_string_lossy(),
         "step": model.step,
         "data": dataset.name(),
         "samples": dataset.len(),

@@ -55,7 +55,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
     epochs: Option<usize>,
     /// Peak learning rate [default: the preset's]. No effect on memory
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
     /// Seed of weights, order, augmentation and demo worlds [default: the preset's]. No effect on memory
     #[arg(long, value_name = "SEED")]
@@ -229,7 +229,7 @@ fn ended(summary: &Summary, stop: Option<&Stop>, signals: &Signals) -> anyhow::R
             summary.run.display()
         ))
         .into()),
-        Some(Stop::Signal) if summary.interrupted => Ok(signals.exit_code()),
+        Some(Stop::Signal) if summary.interrupted => Ok(signals.saved_exit_code()),
         _ => Ok(0),
     }
 }

@@ -64,7 +64,7 @@ impl TrainPrinter {
                 self.line(&format!("step {step}: validation IoU {iou}, mIoU {miou}"));
             }
             Event::Checkpoint { step, path } => {
-                self.json(&json!({ "event": "checkpoint", "step": step, "path": path }));
+                self.json(&json!({ "event": "checkpoint", "step": step, "path": path.to_string_lossy() }));
                 self.line(&format!("step {step}: saved {}", path.display()));
             }
             Event::Warning(text) => {
@@ -81,7 +81,7 @@ impl TrainPrinter {
         self.classes = info.labels.classes.iter().map(|class| class.name.clone()).collect();
         self.json(&json!({
             "event": "started",
-            "run": info.run,
+            "run": info.run.to_string_lossy(),
             "device": info.device,
             "network": info.network,
             "parameters": info.parameters,
@@ -176,7 +176,7 @@ impl TrainPrinter {
         self.clear();
         self.json(&json!({
             "event": "done",
-            "run": summary.run,
+            "run": summary.run.to_string_lossy(),
             "steps": summary.steps,
             "seconds": summary.seconds,
             "interrupted": summary.interrupted,

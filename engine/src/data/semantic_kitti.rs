@@ -132,8 +132,7 @@ impl Folder {
     fn vote(&self, cloud: &PointCloud, motion: &DMat4, labels: &Path, votes: &mut Votes) -> Result<()> {
         let ids = cloud.label.iter().flatten();
         for (number, (position, id)) in cloud.positions.iter().zip(ids).enumerate() {
-            let moved = motion.transform_point3(DVec3::from_array(position.map(f64::from)));
-            let Some(voxel) = self.spec.voxel_of(moved.as_vec3().to_array()) else { continue };
+            // Looked at wherever the point lies: a file of other ids is the wrong file.
             // A labelled point is never free space: id 0 means that nobody knows.
             let class = match self.classes.get(id) {
                 Some(class) if *class == self.spec.empty_id => self.spec.ignore_id,
@@ -148,7 +147,10 @@ impl Folder {
                     .into());
                 }
             };
-            votes.add(self.spec.index(voxel), class);
+            let moved = motion.transform_point3(DVec3::from_array(position.map(f64::from)));
+            if let Some(voxel) = self.spec.voxel_of(moved.as_vec3().to_array()) {
+                votes.add(self.spec.index(voxel), class);
+            }
         }
         Ok(())
     }
@@ -371,6 +373,11 @@ mod tests {
         let (_, validation) = SemanticKittiFolder::open(&path, &config(0, 0.5), &spec()).unwrap();
         let text = validation.sample(0).unwrap_err().to_string();
         assert!(text.contains("000001.label") && text.contains("9999"), "{text}");
+        let path = folder.path().join("far");
+        write_sequence(&path, &[&[([0.5; 3], 10)], &[([0.5; 3], 10), ([99.0; 3], 9998)]]);
+        let (_, validation) = SemanticKittiFolder::open(&path, &config(0, 0.5), &spec()).unwrap();
+        let text = validation.sample(0).unwrap_err().to_string();
+        assert!(text.contains("9998"), "a point outside the grid has an id outside the map: {text}");
         let path = sequence("e");
         fs::write(path.join("labels/000000.label"), [0; 8]).unwrap();
         let text = open(&path).unwrap().sample(0).unwrap_err().to_string();

@@ -13,12 +13,12 @@ pub struct MemoryUse {
     pub in_use_bytes: u64,
     /// Bytes taken from the driver, with what is kept for reuse. On the CPU equal to `in_use_bytes`.
     pub reserved_bytes: u64,
-    /// Most bytes in use since the start or since [`reset_peak`]. Exact on the CPU; on a GPU the highest *reading*, since
-    /// the pool keeps no peak of its own: what lives only between two readings is not in it.
+    /// Most bytes taken since the start or since [`reset_peak`]. Exact on the CPU. On a GPU the most the pool has reserved:
+    /// it keeps what a step once needed, so this holds also what lived only between two readings, rounded up to pages.
     pub peak_bytes: u64,
 }
 
-/// Highest reading of every GPU device.
+/// Most that the pool of every GPU device had reserved.
 static GPU_PEAKS: Mutex<Vec<(Device, u64)>> = Mutex::new(Vec::new());
 
 /// Reads the memory of `device`. Cheap, and exact between operations without waiting for the GPU.
@@ -32,7 +32,7 @@ pub fn memory_use(device: &Device) -> Option<MemoryUse> {
         peaks.len() - 1
     });
     let peak = &mut peaks[place].1;
-    *peak = pool.bytes_in_use.max(*peak);
+    *peak = pool.bytes_reserved.max(*peak);
     Some(MemoryUse { in_use_bytes: pool.bytes_in_use, reserved_bytes: pool.bytes_reserved, peak_bytes: *peak })
 }
 

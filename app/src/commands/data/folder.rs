@@ -58,7 +58,7 @@ pub fn facts(path: &Path) -> anyhow::Result<Facts> {
             })
         })
         .collect();
-    let json = json!({ "file": path, "format": "SemanticKITTI layout", "scans": scans, "sequences": listed });
+    let json = json!({ "file": path.to_string_lossy(), "format": "SemanticKITTI layout", "scans": scans, "sequences": listed });
     Ok(Facts { text: format!("{title}\n{table}"), json })
 }
 

@@ -49,7 +49,7 @@ pub fn facts(path: &Path, arrays: Vec<(String, Array)>, labels: Option<&LabelMap
         }
         listed.push(facts);
     }
-    Facts { text, json: json!({ "file": path, "arrays": listed }) }
+    Facts { text, json: json!({ "file": path.to_string_lossy(), "arrays": listed }) }
 }
 
 /// How often each id occurs.

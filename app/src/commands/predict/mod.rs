@@ -16,7 +16,7 @@ use occam_engine::train::{Model, load_model};
 use serde_json::json;
 
 use self::outputs::{Kind, Target};
-use crate::fail::usage;
+use crate::fail::{self, usage};
 use crate::parse;
 use crate::print::{Output, human};
 use crate::signals::Signals;
@@ -115,13 +115,26 @@ pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
     } else {
         (args.scans.iter().map(|scan| Source::Scan(scan)).collect(), outputs::stems(&args.scans))
     };
+    outputs::spare_inputs(&target, &args.scans, &stems)?;
+    let mut failures = Vec::new();
     for (source, stem) in sources.iter().zip(&stems) {
         if signals.stop_asked() {
             return Ok(signals.exit_code());
         }
-        predict(&model, source, stem, &target, args, &options, out)?;
+        // One bad scan does not cost the others.
+        if let Err(error) = predict(&model, source, stem, &target, args, &options, out) {
+            if sources.len() > 1 {
+                Output::warning(fail::one_line(&format!("{error:#}")));
+            }
+            failures.push(error);
+        }
     }
-    Ok(0)
+    let failed = failures.len();
+    match failures.into_iter().next() {
+        None => Ok(0),
+        Some(only) if sources.len() == 1 => Err(only),
+        Some(first) => Err(first.context(format!("{failed} of {} scans failed; the first", sources.len()))),
+    }
 }
 
 fn predict(
@@ -151,7 +164,7 @@ fn predict(
     let files = target.files(stem);
     if let Target::Folder(folder, _) = target {
         fs::create_dir_all(folder)
-            .map_err(|error| InputError::io(folder, &error).hint("It is to hold the predictions"))?;
+            .map_err(|error| InputError::new(folder, Place::File, error.to_string(), "a folder for the predictions"))?;
     }
     for (path, kind) in &files {
         write(*kind, path, &cloud, &grid, model, args.shape)?;
@@ -164,7 +177,7 @@ fn predict(
         "points_inside": inside,
         "voxels": spec.len(),
         "occupied_voxels": occupied,
-        "files": files.iter().map(|(path, _)| path).collect::<Vec<_>>(),
+        "files": files.iter().map(|(path, _)| path.to_string_lossy()).collect::<Vec<_>>(),
     }))?;
     out.line(format!(
         "{name}: {} of {} inside the grid, {} of {} voxels occupied",

@@ -89,6 +89,27 @@ impl Target {
     }
 }
 
+/// Refuses a prediction that would be written over a scan, or over the labels beside it.
+///
+/// # Errors
+/// Names the file that would be lost.
+pub fn spare_inputs(target: &Target, scans: &[PathBuf], stems: &[String]) -> anyhow::Result<()> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let inputs: BTreeSet<PathBuf> = scans
+        .iter()
+        .flat_map(|scan| [scan.clone(), scan.with_extension("label")])
+        .filter_map(|path| real(&path))
+        .collect();
+    let outputs = stems.iter().flat_map(|stem| target.files(stem));
+    match outputs.into_iter().find(|(path, _)| real(path).is_some_and(|path| inputs.contains(&path))) {
+        None => Ok(()),
+        Some((path, _)) => Err(usage(format!(
+            "-o: the prediction would be written over {}, which belongs to the input; give another name or folder",
+            path.display()
+        ))),
+    }
+}
+
 /// A folder always gets a picture as well.
 fn folder_kinds(formats: &[Kind]) -> Vec<Kind> {
     let chosen = if formats.is_empty() { &Kind::ALL[..] } else { formats };
@@ -142,6 +163,24 @@ mod tests {
             Target::Folder("out".into(), chosen).files("7"),
             [("out/7.label".into(), Kind::Label), ("out/7.png".into(), Kind::Png)]
         );
+    }
+
+    #[test]
+    fn inputs_and_the_labels_beside_them_are_spared() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["a.ply", "b.bin", "b.label"] {
+            std::fs::write(file(name), "x").unwrap();
+        }
+        let spare = |target: Target, scan: &str| {
+            let scans = [file(scan)];
+            spare_inputs(&target, &scans, &stems(&scans)).map_err(|e| e.to_string())
+        };
+        assert!(spare(Target::File(file("a.ply"), Kind::Ply), "a.ply").unwrap_err().contains("a.ply"));
+        let here = || Target::Folder(file("."), Kind::ALL.to_vec());
+        assert!(spare(here(), "b.bin").unwrap_err().contains("b.label"));
+        assert_eq!(spare(Target::File(file("b.ply"), Kind::Ply), "b.bin"), Ok(()));
+        assert_eq!(spare(Target::File(file("out.label"), Kind::Label), "b.bin"), Ok(()));
     }
 
     #[test]

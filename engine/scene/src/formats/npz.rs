@@ -124,8 +124,12 @@ fn members(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> {
             let found = format!("the member {file_name} of {size} bytes, packed into {packed}");
             return Err(Error::new(path, Place::File, found, "at most 4 GiB, packed as numpy packs"));
         }
+        // One byte more than claimed: only at its end does a member's checksum get compared.
         let mut unpacked = Vec::new();
-        member.take(size).read_to_end(&mut unpacked).map_err(|e| damaged(format!("{file_name}: {e}")))?;
+        member.take(size + 1).read_to_end(&mut unpacked).map_err(|e| damaged(format!("{file_name}: {e}")))?;
+        if unpacked.len() as u64 != size {
+            return Err(damaged(format!("{file_name} holds other than the {size} bytes it claims")));
+        }
         let array = npy::parse(path, &file_name, &unpacked)?;
         arrays.push((name, array));
     }
@@ -166,6 +170,23 @@ mod tests {
             array.finish().unwrap();
         }
         archive.zip_writer().finish().unwrap();
+    }
+
+    #[test]
+    fn a_changed_byte_is_found_by_the_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npz");
+        let values: Vec<u8> = (0..4000u32).map(|i| (i * i / 7) as u8).collect();
+        write_npz(&path, &[("semantics", &[4000], &values)]);
+        let whole = fs::read(&path).unwrap();
+        let mut read_as_good = 0;
+        for byte in (100..whole.len() - 200).step_by(37) {
+            let mut bytes = whole.clone();
+            bytes[byte] ^= 0x20;
+            fs::write(&path, &bytes).unwrap();
+            read_as_good += usize::from(read_npz(&path).is_ok());
+        }
+        assert_eq!(read_as_good, 0);
     }
 
     #[test]
