@@ -142,6 +142,57 @@ fn accumulated_micro_batches_are_one_step() {
 }
 
 #[test]
+fn a_stop_in_the_middle_of_a_step_gives_it_up_and_resuming_is_exact() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = [("steps.accumulate", "40"), ("steps.batch", "1"), ("steps.steps", "2")];
+    let through = run(config(folder.path(), &sets));
+
+    let session = Session::start(config(folder.path(), &sets)).unwrap();
+    wait_until(|| !session.history.lock().unwrap().steps.is_empty());
+    session.commands.send(Command::Stop).unwrap();
+    let stopped = outcome(&session).1.unwrap();
+    assert!(stopped.interrupted);
+    assert_eq!(stopped.steps, 1, "the second step was given up");
+    let state = checkpoint::read_state(&stopped.run.join("checkpoints/1")).unwrap();
+    assert_eq!((state.batches, state.epoch), (40, 7));
+
+    let resumed = outcome(&Session::resume(&stopped.run).unwrap()).1.unwrap();
+    assert_eq!(losses(&resumed.run), losses(&through.run));
+    assert!(weights(&resumed.run, 2) == weights(&through.run, 2), "equal bytes, running statistics too");
+}
+
+#[test]
+fn a_stop_during_the_last_evaluation_is_an_interruption() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = Session::start(config(folder.path(), &[("data.demo_validation", "60")])).unwrap();
+    wait_until(|| session.history.lock().unwrap().steps.len() == 6);
+    session.commands.send(Command::Stop).unwrap();
+    let stopped = outcome(&session).1.unwrap();
+    assert_eq!((stopped.steps, stopped.interrupted), (6, true));
+    assert!(stopped.validation.is_none());
+    let resumed = outcome(&Session::resume(&stopped.run).unwrap()).1.unwrap();
+    assert!(!resumed.interrupted && resumed.validation.is_some());
+}
+
+#[test]
+fn a_model_whose_grid_was_edited_beyond_the_memory_is_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let summary = run(config(folder.path(), &[("steps.steps", "1")]));
+    let path = summary.run.join("checkpoints/1").join(checkpoint::STATE);
+    let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    state["config"]["grid"]["counts"] = serde_json::json!([1 << 20, 1 << 8, 8]);
+    state["config"]["grid"]["voxel_size_m"] = serde_json::json!([0.1, 0.1, 0.8]);
+    // 2^31 voxels x 200 classes x 4 bytes: 1.6 TiB.
+    let classes = state["labels"]["classes"].as_array_mut().unwrap();
+    classes.resize(200, classes[1].clone());
+    std::fs::write(&path, state.to_string()).unwrap();
+    let device = gpu::open(&gpu::DeviceChoice::Cpu).unwrap().device;
+    let Err(error) = load_model(&summary.run, &device) else { panic!("no machine holds it") };
+    assert_eq!(error.exit_code(), 3, "{error}");
+    assert!(error.to_string().contains("1.57 TiB"), "{error}");
+}
+
+#[test]
 fn dropping_a_session_ends_the_run_with_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let session = Session::start(config(folder.path(), &[("steps.steps", "100000")])).unwrap();

@@ -32,6 +32,8 @@ pub struct Loader {
     threads: Vec<JoinHandle<()>>,
     loaded: u64,
     failed: u64,
+    /// Failures since the last sample that did not fail.
+    failed_in_a_row: u64,
 }
 
 struct Shared {
@@ -67,7 +69,7 @@ impl Loader {
         let workers = config.workers;
         let state = State { next: first, wanted: first, ready: BTreeMap::new(), stopped: false };
         let shared = Arc::new(Shared { dataset, config, state: Mutex::new(state), changed: Condvar::new() });
-        let mut loader = Self { shared, threads: Vec::new(), loaded: 0, failed: 0 };
+        let mut loader = Self { shared, threads: Vec::new(), loaded: 0, failed: 0, failed_in_a_row: 0 };
         for number in 0..workers {
             let shared = Arc::clone(&loader.shared);
             let thread = std::thread::Builder::new()
@@ -82,7 +84,7 @@ impl Loader {
     /// The next batch; waits for it. Its `failures` are the samples that were skipped; a batch can be empty.
     ///
     /// # Errors
-    /// [`Error::Failed`] when more than a tenth of the samples failed, with the last failure.
+    /// [`Error::Failed`] when more than a tenth of the samples failed, or all of a whole epoch, with the last failure.
     pub fn next_batch(&mut self) -> Result<Batch> {
         let mut state = self.shared.lock();
         let batch = loop {
@@ -97,7 +99,10 @@ impl Loader {
         self.shared.changed.notify_all();
         self.loaded += batch.len() as u64;
         self.failed += batch.failures.len() as u64;
-        if self.failed >= TOLERATED_FAILURES && self.failed * 10 > self.loaded + self.failed {
+        self.failed_in_a_row = if batch.is_empty() { self.failed_in_a_row + batch.failures.len() as u64 } else { 0 };
+        let whole_epoch = self.failed_in_a_row >= self.shared.dataset.len() as u64;
+        let too_many = self.failed * 10 > self.loaded + self.failed;
+        if self.failed >= TOLERATED_FAILURES && (too_many || whole_epoch) {
             let last = batch.failures.last().map(|(_, error)| format!("; the last: {error}")).unwrap_or_default();
             return Err(Error::Failed(format!(
                 "{} of {} samples of {} could not be read{last}",
@@ -207,6 +212,8 @@ mod tests {
         len: usize,
         bad: fn(usize) -> bool,
         panics: bool,
+        /// From this many on, every one is bad.
+        good: usize,
         made: AtomicUsize,
     }
 
@@ -218,6 +225,7 @@ mod tests {
                 len,
                 bad: |_| false,
                 panics: false,
+                good: usize::MAX,
                 made: AtomicUsize::new(0),
             }
         }
@@ -237,10 +245,10 @@ mod tests {
             &self.labels
         }
         fn sample(&self, index: usize) -> Result<Sample> {
-            self.made.fetch_add(1, Ordering::SeqCst);
+            let made = self.made.fetch_add(1, Ordering::SeqCst);
             // Later samples of a batch are ready before earlier ones of others.
             std::thread::sleep(std::time::Duration::from_micros((index as u64 * 7919) % 1000));
-            if (self.bad)(index) {
+            if (self.bad)(index) || made >= self.good {
                 assert!(!self.panics, "sample {index} is bad");
                 return Err(Error::Usage(format!("sample {index} is bad")));
             }
@@ -323,6 +331,15 @@ mod tests {
         let mut loader = Loader::start(Arc::new(dataset), config(2)).unwrap();
         let error = (0..40).find_map(|_| loader.next_batch().err()).expect("half of the samples fail");
         assert!(error.to_string().contains("is bad"), "{error}");
+    }
+
+    #[test]
+    fn a_data_set_that_goes_away_ends_the_run_after_an_epoch() {
+        let dataset = Numbers { good: 400, ..Numbers::new(20) };
+        let mut loader = Loader::start(Arc::new(dataset), config(1)).unwrap();
+        let batches = (0..200).take_while(|_| loader.next_batch().is_ok()).count();
+        // 100 good batches of 4, then 20 failures: fewer than a tenth of all.
+        assert_eq!(batches, 104);
     }
 
     #[test]

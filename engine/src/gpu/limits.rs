@@ -6,6 +6,12 @@ use burn::tensor::Device;
 
 use crate::{Error, Result};
 
+/// Whether `device` computes on the processor, in the memory of the host.
+pub fn is_cpu(device: &Device) -> bool {
+    let device = device.clone().without_autodiff();
+    !matches!(device.as_dispatch(), DispatchDevice::Cube(_))
+}
+
 /// Checks that one tensor of `bytes` fits a kernel's binding on `device`. `what` names it: `the dense grid 2x2x2`.
 ///
 /// # Errors
@@ -19,7 +25,9 @@ pub fn check_binding(device: &Device, what: &str, bytes: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::TooLarge(format!(
-        "{what} needs {bytes} bytes in one piece, and the device allows {limit}. \
-         Use a smaller batch, a coarser or smaller grid, or the device cpu."
+        "{what}: {} ({bytes} bytes) in one piece, and the device allows {} ({limit} bytes). Use a smaller batch, a \
+         coarser or smaller grid, or the device cpu.",
+        crate::bytes_text(bytes),
+        crate::bytes_text(limit)
     )))
 }

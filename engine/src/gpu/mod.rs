@@ -15,5 +15,5 @@ pub mod shader;
 pub use adapter::{AdapterInfo, AdapterKind, KernelVariant, adapters, kernel_variants};
 pub use device::{DeviceChoice, Opened, open};
 pub use launch::{Buffer, launch, new_tensor, upload_u32};
-pub use limits::check_binding;
+pub use limits::{check_binding, is_cpu};
 pub use memory::{CountingAllocator, MemoryUse, memory_use, reset_peak};

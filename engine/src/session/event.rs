@@ -40,7 +40,7 @@ pub struct Summary {
     pub run: PathBuf,
     pub steps: usize,
     pub seconds: f64,
-    /// Stopped by the user before its last step.
+    /// Stopped by the user before its last step was done and scored.
     pub interrupted: bool,
     pub first_losses_mean: f64,
     pub last_losses_mean: f64,

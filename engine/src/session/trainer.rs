@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -61,7 +61,8 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let device = opened.device;
     let splits = data::open(&config.data, &config.grid, config.seed)?;
     let classes = splits.training.labels().len();
-    fits::check(&device, opened.adapter.is_none(), &config.grid, config.steps.batch, classes)?;
+    let work = fits::Work::Training { batch: config.steps.batch, workers: config.data.workers };
+    fits::check(&device, &config.grid, classes, work)?;
     let mut network =
         Network::new(&config.model.network, config.grid.counts, classes, config.seed, &device.clone().autodiff())?;
     let steps_per_epoch = splits.training.len() as f64 / (config.steps.batch * config.steps.accumulate) as f64;
@@ -172,7 +173,26 @@ fn survey(splits: &Splits, controls: &mut Controls) -> Result<(TargetStatistics,
 }
 
 fn mean(values: &[f32]) -> f64 {
-    values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
+    // `sum` of nothing is -0.
+    values.iter().copied().map(f64::from).fold(0.0, std::ops::Add::add) / values.len().max(1) as f64
+}
+
+/// The next micro-batch that holds a sample; `taken` counts it and those passed over because all their samples failed.
+fn load(loader: &mut Loader, taken: &mut u64, controls: &mut Controls, outbox: &mut Outbox) -> Result<Batch> {
+    loop {
+        // Before the first one it is the caller who looks.
+        if *taken > 0 && controls.stopped() {
+            return Err(Error::Interrupted);
+        }
+        let batch = loader.next_batch()?;
+        *taken += 1;
+        for (index, error) in &batch.failures {
+            outbox.warn(format!("sample {index} was skipped: {error}"));
+        }
+        if !batch.is_empty() {
+            return Ok(batch);
+        }
+    }
 }
 
 /// Width and height of each of the three panels of a preview.
@@ -193,7 +213,7 @@ struct Trainer {
 }
 
 impl Trainer {
-    /// Steps until the last one or until told to stop; true when it was told to.
+    /// Steps until the last one is done and scored, or until told to stop; true when it was told to.
     fn train(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<bool> {
         let steps = self.state.config.steps.clone();
         let due = |every: usize, step: usize| every > 0 && step.is_multiple_of(every);
@@ -203,7 +223,11 @@ impl Trainer {
                 Next::Save => self.save(outbox)?,
                 Next::Evaluate => self.evaluate(controls, outbox)?,
                 Next::Step => {
-                    self.step(outbox)?;
+                    match self.step(controls, outbox) {
+                        // In the middle of a step, which is given up.
+                        Err(Error::Interrupted) => break,
+                        other => other?,
+                    }
                     if due(steps.evaluate_every, self.state.step) {
                         self.evaluate(controls, outbox)?;
                     }
@@ -213,24 +237,33 @@ impl Trainer {
                 }
             }
         }
-        let interrupted = self.state.step < self.state.total_steps;
-        if !interrupted {
+        if self.state.step >= self.state.total_steps {
             self.evaluate(controls, outbox)?;
         }
         self.save(outbox)?;
-        Ok(interrupted)
+        let scored = self.evaluated.as_ref().is_some_and(|(step, _)| *step == self.state.step);
+        Ok(self.state.step < self.state.total_steps || !scored)
     }
 
-    fn step(&mut self, outbox: &mut Outbox) -> Result<()> {
+    fn step(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<()> {
         let began = Instant::now();
-        let batches = self.load(outbox)?;
-        let waited = began.elapsed();
+        let (mut taken, mut waited) = (0, Duration::ZERO);
+        let loader = &mut self.loader;
+        let mut next = || {
+            let asked = Instant::now();
+            let batch = load(loader, &mut taken, controls, outbox);
+            waited += asked.elapsed();
+            batch
+        };
         let lr = self.schedule.lr(self.state.step);
         let number = self.state.step + 1;
-        let outcome = self.learner.step(&batches, lr).map_err(|error| match error {
+        let outcome = self.learner.step(self.state.config.steps.accumulate, &mut next, lr).map_err(|e| match e {
             Error::Failed(why) => Error::Failed(format!("step {number}: {why}")),
             other => other,
         })?;
+        self.state.batches += taken;
+        let samples = self.state.batches * self.state.config.steps.batch as u64;
+        self.state.epoch = samples.div_ceil(self.splits.training.len() as u64);
         self.state.step = number;
         self.state.losses.push(outcome.loss as f32);
         let memory = gpu::memory_use(&self.device);
@@ -248,25 +281,6 @@ impl Trainer {
         self.folder.step(&record)?;
         outbox.step(record);
         Ok(())
-    }
-
-    /// The micro-batches of one step; one whose samples all failed is passed over.
-    fn load(&mut self, outbox: &mut Outbox) -> Result<Vec<Batch>> {
-        let wanted = self.state.config.steps.accumulate;
-        let mut batches = Vec::with_capacity(wanted);
-        while batches.len() < wanted {
-            let batch = self.loader.next_batch()?;
-            self.state.batches += 1;
-            for (index, error) in &batch.failures {
-                outbox.warn(format!("sample {index} was skipped: {error}"));
-            }
-            if !batch.is_empty() {
-                batches.push(batch);
-            }
-        }
-        let samples = self.state.batches * self.state.config.steps.batch as u64;
-        self.state.epoch = samples.div_ceil(self.splits.training.len() as u64);
-        Ok(batches)
     }
 
     /// Scores the validation samples, shows the first of them, and keeps the best network.

@@ -97,16 +97,20 @@ impl TrainConfig {
         let too_large = self.grid.checked_len().is_none_or(|len| len > 1 << 31);
         let error = if too_large { Error::TooLarge } else { Error::Usage };
         self.grid.check().map_err(|why| error(format!("grid: {why}")))?;
-        at_least("data.demo_train", data.demo_train, 1)?;
-        at_least("data.demo_validation", data.demo_validation, 1)?;
-        at_least("data.workers", data.workers, 1)?;
-        at_least("steps.batch", steps.batch, 1)?;
-        at_least("steps.accumulate", steps.accumulate, 1)?;
+        whole("data.demo_train", data.demo_train, 1..=MAX_SAMPLES)?;
+        whole("data.demo_validation", data.demo_validation, 1..=MAX_SAMPLES)?;
+        whole("data.workers", data.workers, 1..=MAX_WORKERS)?;
+        whole("steps.batch", steps.batch, 1..=MAX_SAMPLES)?;
+        whole("steps.accumulate", steps.accumulate, 1..=MAX_SAMPLES)?;
+        whole("steps.steps", steps.steps, 0..=MAX_STEPS)?;
+        whole("steps.epochs", steps.epochs, 0..=MAX_STEPS)?;
+        for (key, path) in [("runs", Some(&self.runs)), ("data.path", data.path.as_ref())] {
+            if let Some(path) = path.filter(|path| path.to_str().is_none()) {
+                return Err(Error::Usage(format!("{key} = {}, expected a path in UTF-8", path.display())));
+            }
+        }
         if steps.steps == 0 && steps.epochs == 0 {
             return Err(Error::Usage("steps.steps and steps.epochs are both 0: give one of them".into()));
-        }
-        if data.workers > MAX_WORKERS {
-            return Err(Error::Usage(format!("data.workers = {}, expected at most {MAX_WORKERS}", data.workers)));
         }
         within("data.validation_share", data.validation_share, 0.0..=0.9)?;
         within("optim.lr", optim.lr, f64::MIN_POSITIVE..=1e3)?;
@@ -148,6 +152,12 @@ const SCHEDULES: [&str; 2] = ["cosine", "epoch-decay"];
 
 const MAX_WORKERS: usize = 256;
 
+/// Of one kind; the order of an epoch is held in memory.
+const MAX_SAMPLES: usize = 1_000_000;
+
+/// The loss of every step is held in memory and written into every checkpoint.
+const MAX_STEPS: usize = 10_000_000;
+
 fn one_of(key: &str, found: &str, known: &[&str]) -> Result<()> {
     if known.contains(&found) {
         return Ok(());
@@ -155,11 +165,11 @@ fn one_of(key: &str, found: &str, known: &[&str]) -> Result<()> {
     Err(Error::Usage(format!("{key} = {found:?}, expected one of {}", known.join(", "))))
 }
 
-fn at_least(key: &str, found: usize, least: usize) -> Result<()> {
-    if found >= least {
+fn whole(key: &str, found: usize, range: RangeInclusive<usize>) -> Result<()> {
+    if range.contains(&found) {
         return Ok(());
     }
-    Err(Error::Usage(format!("{key} = {found}, expected at least {least}")))
+    Err(Error::Usage(format!("{key} = {found}, expected at least {} and at most {}", range.start(), range.end())))
 }
 
 fn within(key: &str, found: f64, range: RangeInclusive<f64>) -> Result<()> {

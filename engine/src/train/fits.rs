@@ -3,41 +3,85 @@
 use burn::tensor::Device;
 use occam_scene::GridSpec;
 
+use super::evaluate::TOGETHER;
 use crate::{Error, Result, gpu};
 
-/// Checks a step of `batch` samples on `device`: the largest tensor against the device's limit, and on the CPU what
-/// must be held at the same time at the very least against the memory of the machine.
+/// What a network is about to be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Steps on micro-batches of `batch` samples that `workers` threads prepare.
+    Training { batch: usize, workers: usize },
+    /// One sample at a time.
+    Prediction,
+}
+
+/// Checks `work` on `device`: the largest tensor against the device's limit, and what must be held at the same time at
+/// the very least against the memory of the machine.
 ///
 /// # Errors
 /// [`Error::TooLarge`] with grid, bytes and limit.
-pub fn check(device: &Device, on_cpu: bool, spec: &GridSpec, batch: usize, classes: usize) -> Result<()> {
-    let what = format!("the class scores of {batch} x {} classes on a grid of {:?} voxels", classes, spec.counts);
-    let Some(bytes) = logits_bytes(spec, batch, classes) else {
+pub fn check(device: &Device, spec: &GridSpec, classes: usize, work: Work) -> Result<()> {
+    let batch = match work {
+        Work::Training { batch, .. } => batch,
+        Work::Prediction => 1,
+    };
+    let what = format!("the class scores of {batch} x {classes} classes on a grid of {:?} voxels", spec.counts);
+    let Some(need) = least_need(spec, classes, work) else {
         return Err(Error::TooLarge(format!(
             "{what} have more bytes than this machine can count. Use a smaller grid."
         )));
     };
-    gpu::check_binding(device, &what, bytes)?;
-    if let Some(memory) = machine_memory_bytes().filter(|_| on_cpu) {
-        compare(&what, bytes, memory)?;
+    gpu::check_binding(device, &what, need.scores)?;
+    let bytes = if gpu::is_cpu(device) { need.host.max(need.cpu) } else { need.host };
+    match machine_memory_bytes() {
+        Some(memory) => compare(&what, bytes, memory),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn logits_bytes(spec: &GridSpec, batch: usize, classes: usize) -> Option<u64> {
-    let values = spec.checked_len()?.checked_mul(batch)?.checked_mul(classes)?;
-    (values as u64).checked_mul(4)
+/// Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Need {
+    /// The class scores once, in one piece.
+    scores: u64,
+    /// What the host holds, wherever the network runs.
+    host: u64,
+    /// What the processor holds when the network runs there.
+    cpu: u64,
 }
 
-/// Scores, their logarithms and the gradient live at the same time, whatever the network.
-fn compare(what: &str, bytes: u64, memory: u64) -> Result<()> {
-    let needed = bytes.saturating_mul(3);
+/// `None` when it cannot be counted.
+fn least_need(spec: &GridSpec, classes: usize, work: Work) -> Option<Need> {
+    let times = |a: u64, b: usize| a.checked_mul(b as u64);
+    let voxels = spec.checked_len()? as u64;
+    match work {
+        Work::Training { batch, workers } => {
+            let scores = times(times(voxels, batch)?, classes)?.checked_mul(4)?;
+            // The counts of each class a voxel, beside targets of samples that are read together.
+            let survey = times(voxels, classes)?.checked_mul(4)?.checked_add(times(voxels, TOGETHER)?)?;
+            // Batches that wait, and those in the making.
+            let queue = times(times(voxels, batch)?, workers.checked_mul(2)?.checked_add(1)?)?;
+            // Scores, their logarithms and the gradient live at the same time, whatever the network.
+            let cpu = scores.checked_mul(3)?.checked_add(queue)?;
+            Some(Need { scores, host: survey.max(queue), cpu })
+        }
+        Work::Prediction => {
+            let scores = times(voxels, classes)?.checked_mul(4)?;
+            // The input is there until the network is through.
+            Some(Need { scores, host: voxels, cpu: scores.checked_add(voxels.checked_mul(4)?)? })
+        }
+    }
+}
+
+fn compare(what: &str, needed: u64, memory: u64) -> Result<()> {
     if needed <= memory {
         return Ok(());
     }
     Err(Error::TooLarge(format!(
-        "{what} need at least {needed} bytes in training, and this machine has {memory}. Use a smaller steps.batch or \
-         grid, or larger voxels."
+        "{what}, with what must be held beside them, need at least {}, and this machine has {}. Use a smaller \
+         steps.batch or grid, or larger voxels.",
+        crate::bytes_text(needed),
+        crate::bytes_text(memory)
     )))
 }
 
@@ -53,22 +97,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_need_is_three_times_the_scores() {
+    fn the_least_need_of_training_counts_scores_survey_and_queue() {
         let spec = GridSpec::new([0.0; 3], [1.0; 3], [10, 10, 10]);
-        let bytes = logits_bytes(&spec, 2, 5).unwrap();
-        assert_eq!(bytes, 1000 * 2 * 5 * 4);
-        assert!(compare("x", bytes, 3 * bytes).is_ok());
-        let error = compare("the scores", bytes, 3 * bytes - 1).unwrap_err();
+        let need = least_need(&spec, 5, Work::Training { batch: 2, workers: 3 }).unwrap();
+        // 7 batches of 2 x 1000 voxels wait or are made; 8 targets are read beside 4 bytes a class and voxel.
+        assert_eq!(need, Need { scores: 40_000, host: 28_000, cpu: 3 * 40_000 + 14_000 });
+        let many = least_need(&spec, 5, Work::Training { batch: 2, workers: 30 }).unwrap();
+        assert_eq!(many.host, 61 * 2 * 1000);
+        let prediction = least_need(&spec, 5, Work::Prediction).unwrap();
+        assert_eq!(prediction, Need { scores: 20_000, host: 1000, cpu: 24_000 });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_in_units_people_read() {
+        assert!(compare("x", 3 << 30, 3 << 30).is_ok());
+        let error = compare("the scores", 3 << 30, 5 << 29).unwrap_err();
         assert_eq!(error.exit_code(), 3);
-        assert!(error.to_string().contains("120000") && error.to_string().contains("119999"), "{error}");
+        assert!(error.to_string().contains("3.00 GiB") && error.to_string().contains("2.50 GiB"), "{error}");
     }
 
     #[test]
     fn a_grid_beyond_counting_is_too_large() {
+        let code = |counts, batch, classes| {
+            let spec = GridSpec::new([0.0; 3], [1.0; 3], counts);
+            let work = Work::Training { batch, workers: 1 };
+            check(&Device::flex(), &spec, classes, work).unwrap_err().exit_code()
+        };
         // The product wraps to 0.
-        let spec = GridSpec::new([0.0; 3], [1.0; 3], [1 << 32, 1 << 32, 1]);
-        assert_eq!(check(&Device::flex(), true, &spec, 1, 2).unwrap_err().exit_code(), 3);
-        let spec = GridSpec::new([0.0; 3], [1.0; 3], [1 << 15, 1 << 15, 1]);
-        assert_eq!(check(&Device::flex(), true, &spec, 1 << 12, 20).unwrap_err().exit_code(), 3);
+        assert_eq!(code([1 << 32, 1 << 32, 1], 1, 2), 3);
+        assert_eq!(code([1 << 15, 1 << 15, 1], 1 << 12, 20), 3);
     }
 }

@@ -1,5 +1,6 @@
 //! How a configuration comes together: defaults < preset < file < flags, with errors that name the key.
 
+use std::io::Read;
 use std::path::Path;
 
 use occam_scene::error::Place;
@@ -37,15 +38,15 @@ impl TrainConfig {
         let mut layers = Layers::new()?;
         let Some((_, text)) = PRESETS.iter().find(|(name, _)| *name == preset) else {
             let names: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
-            return Err(Error::Usage(format!(
-                "unknown preset {preset:?}{}; there are {}",
-                suggestion(preset, names.iter().copied()),
-                names.join(", ")
-            )));
+            let near = match suggestion(preset, names.iter().copied()) {
+                near if near.is_empty() => ".".into(),
+                near => near,
+            };
+            return Err(Error::Usage(format!("unknown preset {preset:?}{near} There are {}", names.join(", "))));
         };
         layers.merge(parse(text, preset)?, &format!("preset {preset}"))?;
         if let Some(path) = file {
-            let text = std::fs::read_to_string(path).map_err(|e| occam_scene::Error::io(path, &e))?;
+            let text = read(path)?;
             let mut table: Table = text.parse().map_err(|e: toml::de::Error| {
                 let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() as u64 + 1);
                 occam_scene::Error::new(path, Place::Line(line), e.message().to_owned(), "TOML")
@@ -58,11 +59,34 @@ impl TrainConfig {
             layers.set(key, text)?;
         }
         layers.table.insert("preset".into(), Value::String(preset.to_owned()));
-        let config: Self =
-            layers.table.try_into().map_err(|e| Error::Usage(format!("configuration: {}", e.message())))?;
+        let config: Self = layers.table.try_into().map_err(|e: toml::de::Error| {
+            // Two lines: what is wrong, and the key.
+            Error::Usage(format!("configuration: {}", e.to_string().trim().replace('\n', " ")))
+        })?;
         config.check()?;
         Ok(config)
     }
+}
+
+/// Bytes of a configuration file at most; all keys together have a few thousand.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The text of a configuration file; refuses what may never end, such as pipes and devices.
+fn read(path: &Path) -> Result<String> {
+    let failed = |e: std::io::Error| occam_scene::Error::io(path, &e);
+    let found = std::fs::metadata(path).map_err(failed)?;
+    if !found.is_file() || found.len() > MAX_FILE_BYTES {
+        let what = match (found.is_file(), found.is_dir()) {
+            (true, _) => format!("{} bytes", found.len()),
+            (_, true) => "a folder".into(),
+            _ => "a pipe or a device".into(),
+        };
+        return Err(occam_scene::Error::new(path, Place::File, what, "a TOML file of at most 1 MiB").into());
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
 }
 
 fn parse(text: &str, what: &str) -> Result<Table> {
@@ -262,7 +286,8 @@ mod tests {
         assert!(message(set("batch", "1")).contains("did you mean `steps.batch`?"));
         assert!(message(set("optim", "1")).contains("unknown key `optim`"));
         assert!(message(set("a.b.c", "1")).contains("unknown key `a.b.c`"));
-        assert!(message(TrainConfig::from_layers("dmo", None, &[])).contains("did you mean `demo`?"));
+        assert!(message(TrainConfig::from_layers("dmo", None, &[])).contains("did you mean `demo`? There"));
+        assert!(message(TrainConfig::from_layers("zzz", None, &[])).contains("\"zzz\". There are demo,"));
     }
 
     #[test]
@@ -285,6 +310,13 @@ mod tests {
             ("augment.drop", "1.0"),
             ("optim.schedule", "linear"),
             ("augment.flip_x", "true"),
+            ("grid.ignore_id", "300"),
+            ("data.demo_train", "99999999999"),
+            ("data.demo_validation", "99999999999"),
+            ("data.workers", "257"),
+            ("steps.batch", "99999999999"),
+            ("steps.accumulate", "99999999999"),
+            ("steps.steps", "99999999999"),
         ] {
             let text = message(set(key, value));
             assert!(text.contains(key) && text.contains("expected"), "{text}");
@@ -294,6 +326,35 @@ mod tests {
         let error = set("grid.counts", "[2048, 2048, 1024]").unwrap_err();
         assert!(error.exit_code() == 3 && error.to_string().contains("2^31"), "{error}");
         assert!(message(set("steps.steps", "0")).contains("steps.epochs"));
+    }
+
+    #[test]
+    fn a_configuration_is_a_file_with_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("long.toml");
+        std::fs::File::create(&long).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        let mut cases = vec![(folder.path(), "a folder"), (&long, "1048577 bytes")];
+        if cfg!(unix) {
+            cases.push((Path::new("/dev/zero"), "a device"));
+        }
+        for (path, found) in cases {
+            let text = message(TrainConfig::from_layers("demo", Some(path), &[]));
+            assert!(text.contains(found) && text.contains(&path.display().to_string()), "{text}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_no_configuration_file_can_hold_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let path = std::path::PathBuf::from(std::ffi::OsString::from_vec(b"bad-\xff".to_vec()));
+        let fine = TrainConfig::from_layers("demo", None, &[]).unwrap();
+        let runs = TrainConfig { runs: path.clone(), ..fine.clone() };
+        let data = TrainConfig { data: crate::data::DataConfig { path: Some(path), ..fine.data.clone() }, ..fine };
+        for (config, key) in [(runs, "runs = bad-"), (data, "data.path = bad-")] {
+            let error = config.check().unwrap_err();
+            assert!(error.exit_code() == 2 && error.to_string().contains(key), "{error}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use occam_scene::{GridSpec, LabelMap, PointCloud, VoxelGrid};
 
 use super::step::{device_failed, input};
-use super::{TrainConfig, checkpoint};
+use super::{TrainConfig, checkpoint, fits};
 use crate::data::{Batch, from_network_order};
 use crate::models::Network;
 use crate::{Error, Result};
@@ -27,11 +27,13 @@ pub struct Model {
 /// Loads a model onto `device` from the folder of a run (its best checkpoint, else the last) or of one checkpoint.
 ///
 /// # Errors
-/// [`Error::Input`] for a folder without a checkpoint, and for files that are damaged or do not belong together.
+/// [`Error::Input`] for a folder without a checkpoint, and for files that are damaged or do not belong together;
+/// [`Error::TooLarge`] for a grid that does not fit.
 pub fn load_model(path: &Path, device: &Device) -> Result<Model> {
     let folder = checkpoint::find(path, true)?;
     let state = checkpoint::read_state(&folder)?;
     let config = state.config;
+    fits::check(device, &config.grid, state.labels.len(), fits::Work::Prediction)?;
     let mut network = Network::new(&config.model.network, config.grid.counts, state.labels.len(), config.seed, device)?;
     network.load_weights(&folder.join(checkpoint::WEIGHTS))?;
     Ok(Model {

@@ -52,16 +52,28 @@ impl Learner {
         }
     }
 
-    /// Trains on micro-batches that count as one batch; batch normalization sees each by itself. Weights change only
-    /// when loss and gradients are finite.
+    /// Trains on `count` micro-batches from `next`, one in memory at a time, that count as one batch; batch
+    /// normalization sees each by itself. Weights change only when loss and gradients are finite. An error of `next`
+    /// gives the step up and leaves the network as it was.
     ///
     /// # Errors
-    /// [`Error::Failed`] when they are not, or when the device fails.
-    pub fn step(&mut self, batches: &[Batch], lr: f64) -> Result<StepOutcome> {
+    /// Those of `next`; [`Error::Failed`] when loss or gradients are not finite, or when the device fails.
+    pub fn step(&mut self, count: usize, next: &mut dyn FnMut() -> Result<Batch>, lr: f64) -> Result<StepOutcome> {
         let mut accumulator = GradientsAccumulator::new();
         let mut total: Option<Tensor<1>> = None;
-        for batch in batches {
-            let loss = self.loss(batch)? / batches.len() as f32;
+        // Every forward moves the running statistics, which belong to whole steps. It shares their tensors.
+        let before = (count > 1).then(|| self.network.valid());
+        for _ in 0..count {
+            let batch = match next() {
+                Ok(batch) => batch,
+                Err(error) => {
+                    if let Some(before) = before {
+                        self.network = before.train();
+                    }
+                    return Err(error);
+                }
+            };
+            let loss = self.loss(&batch)? / count as f32;
             let value = loss.clone().inner();
             accumulator.accumulate(&self.network, GradientsParams::from_grads(loss.backward(), &self.network));
             total = Some(match total {
@@ -76,7 +88,8 @@ impl Learner {
         // One read for both, before anything changes: on a GPU it is here that a failed operation shows.
         let read = Tensor::cat(vec![loss, square.without_autodiff()], 0).try_into_data().map_err(device_failed)?;
         let numbers: Vec<f64> = read.iter::<f64>().collect();
-        let (loss, grad_norm) = (numbers[0], numbers[1].sqrt());
+        // A sum over no voxel is -0.
+        let (loss, grad_norm) = (numbers[0] + 0.0, numbers[1].sqrt());
         if !loss.is_finite() || !grad_norm.is_finite() {
             return Err(Error::Failed(format!(
                 "the loss is {loss} and the gradient's norm {grad_norm}, expected finite numbers. Lower optim.lr, or \
