@@ -1,6 +1,7 @@
 //! The face of a run in a terminal, in a log file and in JSON.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +23,7 @@ pub struct TrainPrinter {
     /// Names by class id.
     classes: Vec<String>,
     /// `None` for the demo world.
-    data: Option<String>,
+    data: Option<PathBuf>,
     bar: Option<ProgressBar>,
     total_steps: usize,
     first_step: Option<Instant>,
@@ -37,7 +38,7 @@ impl TrainPrinter {
         Self {
             out,
             classes: Vec::new(),
-            data: data.map(|d| d.display().to_string()),
+            data: data.map(Path::to_path_buf),
             bar: None,
             total_steps: 0,
             first_step: None,
@@ -94,7 +95,7 @@ impl TrainPrinter {
         self.line(&format!("device      {}", info.device));
         self.line(&format!(
             "data        {}: {} scenes to train on, {} to validate on",
-            self.data.as_deref().unwrap_or("demo world"),
+            self.data.as_ref().map_or("demo world".into(), |data| data.to_string_lossy()),
             human::count(info.train_samples),
             human::count(info.validation_samples)
         ));
@@ -214,9 +215,13 @@ impl TrainPrinter {
         }
         self.line(&format!("run         {run}"));
         let (program, run) = (super::program(), super::shell_word(&run));
+        let word = |path: &Path| super::shell_word(&path.to_string_lossy());
         let (scan, data) = match &self.data {
-            Some(data) => (" SCAN.bin", format!(" {}", super::shell_word(data))),
-            None => ("", String::new()),
+            Some(data) => {
+                let scan = last_scan(data).unwrap_or_else(|| PathBuf::from("SCAN.bin"));
+                (format!(" {}", word(&scan)), format!(" {}", word(data)))
+            }
+            None => (String::new(), String::new()),
         };
         let mut next =
             vec![format!("{program} predict {run}{scan} -o prediction.png"), format!("{program} eval {run}{data}")];
@@ -247,5 +252,35 @@ impl TrainPrinter {
             Some(bar) => bar.suspend(|| print(self.out)),
             None => print(self.out),
         }
+    }
+}
+
+/// The last scan of a folder in SemanticKITTI's layout: one that the run validated on.
+fn last_scan(data: &Path) -> Option<PathBuf> {
+    let last = |folder: &Path, wanted: &dyn Fn(&Path) -> bool| {
+        fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).filter(|path| wanted(path)).max()
+    };
+    let is_sequence = |path: &Path| path.join("velodyne").is_dir();
+    let sequence = if is_sequence(data) { data.to_path_buf() } else { last(&data.join("sequences"), &is_sequence)? };
+    last(&sequence.join("velodyne"), &|path| path.extension().is_some_and(|ending| ending == "bin"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scan_to_paste_is_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(last_scan(folder.path()), None);
+        for name in
+            ["sequences/00/velodyne/000007.bin", "sequences/01/velodyne/000001.bin", "sequences/01/velodyne/b.txt"]
+        {
+            fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(last_scan(folder.path()), Some(folder.path().join("sequences/01/velodyne/000001.bin")));
+        let one = folder.path().join("sequences/00");
+        assert_eq!(last_scan(&one), Some(one.join("velodyne/000007.bin")));
     }
 }

@@ -58,11 +58,12 @@ impl GridSpec {
         self.len() == 0
     }
 
-    /// What is wrong with the spec, if anything: every size positive and finite, every count at least 1, and no more
+    /// What is wrong with the spec, if anything: every size between 1 mm and 1 km, every count at least 1, and no more
     /// than 2^31 voxels.
     pub fn check(&self) -> Result<(), String> {
-        if self.voxel_size_m.iter().any(|s| !s.is_finite() || *s <= 0.0) {
-            return Err(format!("voxel size {:?} m, expected three positive numbers", self.voxel_size_m));
+        // The bounds catch millimetres given as metres; NaN is in no range.
+        if self.voxel_size_m.iter().any(|s| !(0.001..=1000.0).contains(s)) {
+            return Err(format!("voxel size {:?} m, expected three numbers from 0.001 to 1000", self.voxel_size_m));
         }
         if self.origin_m.iter().any(|o| !o.is_finite()) {
             return Err(format!("grid origin {:?} m, expected three finite numbers", self.origin_m));
@@ -233,7 +234,9 @@ mod tests {
     #[test]
     fn a_spec_too_large_or_senseless_is_refused() {
         assert!(kitti().check().is_ok());
-        assert!(GridSpec::new([0.0; 3], [0.0; 3], [1, 1, 1]).check().is_err());
+        for size in [0.0, -0.2, 1e-30, 1e30, f32::NAN, f32::INFINITY] {
+            assert!(GridSpec::new([0.0; 3], [0.2, size, 0.2], [1, 1, 1]).check().is_err(), "{size}");
+        }
         assert!(GridSpec::new([0.0; 3], [1.0; 3], [0, 1, 1]).check().is_err());
         assert!(GridSpec::new([0.0; 3], [1.0; 3], [usize::MAX, 2, 2]).check().is_err());
     }
