@@ -302,6 +302,14 @@ fn weights_survive_a_file_bit_for_bit() {
     loaded.load_weights(&paths[0]).unwrap();
     loaded.save_weights(&paths[1]).unwrap();
     assert!(std::fs::read(&paths[0]).unwrap() == std::fs::read(&paths[1]).unwrap());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let plain = folder.path().join("plain");
+        std::fs::write(&plain, "").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&paths[0]), mode(&plain), "readable by whom other files are");
+    }
     let names: Vec<String> = tensors(&paths[0]).into_keys().collect();
     for name in
         ["Encoder_block1.2.weight", "Encoder_block2.1.bias", "deconv_1_8__1_2.weight", "seg_head_1_8.bn2.0.weight"]
@@ -327,6 +335,7 @@ fn weights_that_do_not_fit_are_refused() {
     Network::new("lmscnet-ss", [8, 8, 16], 5, 1, &cpu()).unwrap().save_weights(&other).unwrap();
     let message = refuse(&mut network, &other);
     assert!(message.contains("seg_head_1_1.conv_classes.bias") && message.contains("other.safetensors"), "{message}");
+    assert!(message.contains("of shape [5], expected shape [4]: "), "{message}");
 
     Network::new("lmscnet", [8, 8, 16], 4, 1, &cpu()).unwrap().save_weights(&other).unwrap();
     assert!(refuse(&mut network, &other).contains("a tensor seg_head_1_2.bn1.0.bias"));

@@ -2,7 +2,7 @@
 
 mod lmscnet;
 mod network;
-mod weights;
+pub(crate) mod weights;
 
 pub use lmscnet::{LmscNet, LmscNetConfig};
 pub use network::Network;

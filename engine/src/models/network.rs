@@ -1,5 +1,6 @@
 //! A network by name.
 
+use std::io;
 use std::path::Path;
 
 use burn::module::Module;
@@ -63,7 +64,10 @@ impl Network {
 
     /// Writes the weights as safetensors, under the names of the network's PyTorch original. Equal weights give equal
     /// bytes.
-    pub fn save_weights(&self, path: &Path) -> Result<()> {
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn save_weights(&self, path: &Path) -> io::Result<()> {
         weights::save(self, path, self.original_names())
     }
 

@@ -1,6 +1,7 @@
 //! Weights in files: safetensors under the names PyTorch uses.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use burn::module::Module;
@@ -14,23 +15,27 @@ use crate::{Error, Result};
 type Names = [(&'static str, &'static str)];
 
 /// `names`: beginnings of parameter names in the module and in the file, where they differ.
-pub fn save<M: Module>(module: &M, path: &Path, names: &Names) -> Result<()> {
+pub fn save<M: Module>(module: &M, path: &Path, names: &Names) -> io::Result<()> {
     let pairs = names.iter().map(|(ours, theirs)| (pattern(ours), (*theirs).to_string()));
-    let mut store = store(path, pairs)?
+    let store = remapped(SafetensorsStore::from_bytes(None), pairs)
+        .map_err(io::Error::other)?
         .with_to_adapter(BurnToPyTorchAdapter)
-        .overwrite(true)
         // One entry: the order of several would differ from run to run.
         .clear_metadata()
         .metadata("format", "pt");
-    module
-        .save_into(&mut store)
-        .map_err(|error| Error::Failed(format!("cannot write the weights to {}: {error}", path.display())))
+    write(module, store, path)
+}
+
+/// Writes a module through a store in memory: files that Burn makes are for the eyes of their owner only.
+pub fn write<M: Module>(module: &M, mut store: SafetensorsStore, path: &Path) -> io::Result<()> {
+    module.save_into(&mut store).map_err(io::Error::other)?;
+    std::fs::write(path, store.get_bytes().map_err(io::Error::other)?)
 }
 
 /// As [`save`], the other way.
 pub fn load<M: Module>(module: &mut M, path: &Path, names: &Names) -> Result<()> {
     let pairs = names.iter().map(|(ours, theirs)| (pattern(theirs), (*ours).to_string()));
-    let mut store = store(path, pairs)?.with_from_adapter(PyTorchToBurnAdapter);
+    let mut store = remapped(SafetensorsStore::from_file(path), pairs)?.with_from_adapter(PyTorchToBurnAdapter);
     let bad = |found: String, expected: &str| Error::Input(occam_scene::Error::new(path, Place::File, found, expected));
     check(module, &mut store, path)?;
     let result = module.load_from(&mut store).map_err(|error| bad(error.to_string(), "weights of this network"))?;
@@ -44,9 +49,9 @@ fn pattern(beginning: &str) -> String {
     format!("^{}", beginning.replace('.', r"\."))
 }
 
-fn store(path: &Path, pairs: impl Iterator<Item = (String, String)>) -> Result<SafetensorsStore> {
+fn remapped(store: SafetensorsStore, pairs: impl Iterator<Item = (String, String)>) -> Result<SafetensorsStore> {
     let remapper = KeyRemapper::from_patterns(pairs.collect()).map_err(|error| Error::Failed(error.to_string()))?;
-    Ok(SafetensorsStore::from_file(path).remap(remapper).skip_enum_variants(true))
+    Ok(store.remap(remapper).skip_enum_variants(true))
 }
 
 /// Compares names and shapes before anything is replaced.
@@ -69,8 +74,11 @@ fn check<M: Module>(module: &M, store: &mut SafetensorsStore, path: &Path) -> Re
             Some(shape) if shape == tensor.shape => {}
             Some(shape) => {
                 return Err(bad(
-                    format!("{name} of shape {:?}", tensor.shape),
-                    format!("shape {shape:?}: the weights belong to another grid height, number of classes or network"),
+                    format!("{name} of shape {:?}", tensor.shape.to_vec()),
+                    format!(
+                        "shape {:?}: the weights belong to another grid height, number of classes or network",
+                        shape.to_vec()
+                    ),
                 ));
             }
             // PyTorch's step counter of batch normalization has no use here.
@@ -79,7 +87,7 @@ fn check<M: Module>(module: &M, store: &mut SafetensorsStore, path: &Path) -> Re
         }
     }
     match wanted.into_iter().next() {
-        Some((name, shape)) => Err(bad(format!("no tensor {name}"), format!("one of shape {shape:?}"))),
+        Some((name, shape)) => Err(bad(format!("no tensor {name}"), format!("one of shape {:?}", shape.to_vec()))),
         None => Ok(()),
     }
 }

@@ -77,7 +77,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     }
     let folder = match plan {
         Plan::Fresh(_) => RunFolder::create(&config, &opened.label)?,
-        Plan::Resumed { run, .. } => RunFolder::open(run)?,
+        Plan::Resumed { run, state, .. } => RunFolder::resume(run, state.step)?,
     };
     outbox.send(Event::Started(RunInfo {
         run: folder.path().to_path_buf(),

@@ -76,8 +76,10 @@ fn write_all(folder: &Path, network: &Network, optimizer: &Optimizer, state: &St
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
     // Burn keeps the newest running statistics of batch normalization aside until `valid` asks for them.
-    network.valid().save_weights(&folder.join(WEIGHTS))?;
-    optimizer.save(&folder.join(OPTIMIZER))?;
+    let path = folder.join(WEIGHTS);
+    network.valid().save_weights(&path).map_err(|e| failed(&path, &e))?;
+    let path = folder.join(OPTIMIZER);
+    optimizer.save(&path).map_err(|e| failed(&path, &e))?;
     let text = serde_json::to_vec(state).map_err(|e| Error::Failed(format!("{STATE}: {e}")))?;
     let path = folder.join(STATE);
     File::create(&path).and_then(|mut file| file.write_all(&text)).map_err(|e| failed(&path, &e))?;
@@ -121,14 +123,15 @@ pub fn find(path: &Path, prefer_best: bool) -> Result<PathBuf> {
         return Ok(folder.to_path_buf());
     }
     let folder = path.join(CHECKPOINTS);
-    let best: Option<usize> = fs::read_to_string(path.join(BEST)).ok().and_then(|text| text.trim().parse().ok());
     let last = steps(&folder).into_iter().max();
-    let chosen = if prefer_best {
-        best.filter(|step: &usize| folder.join(step.to_string()).join(STATE).is_file())
-    } else {
+    let best = if prefer_best { best(path) } else { Ok(None) };
+    let best = best.unwrap_or_else(|why| {
+        if let Some(last) = last {
+            tracing::warn!("{why}; step {last}, the last one, is used");
+        }
         None
-    };
-    if let Some(step) = chosen.or(last) {
+    });
+    if let Some(step) = best.or(last) {
         return Ok(folder.join(step.to_string()));
     }
     let found = if !path.exists() {
@@ -141,6 +144,21 @@ pub fn find(path: &Path, prefer_best: bool) -> Result<PathBuf> {
     Err(occam_scene::Error::new(path, Place::File, found, "the folder of a run or of one of its checkpoints")
         .hint("`occam train` prints it when it ends")
         .into())
+}
+
+/// Step of the best checkpoint of a run; `None` when the run names none, `Err` tells why the one it names is of no use.
+fn best(run: &Path) -> Result<Option<usize>, String> {
+    let file = run.join(BEST);
+    if !file.exists() {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let step = text.trim().parse().map_err(|_| format!("{}: found no number of a step", file.display()))?;
+    let folder = run.join(CHECKPOINTS).join(format!("{step}"));
+    if folder.join(STATE).is_file() {
+        return Ok(Some(step));
+    }
+    Err(format!("{} names step {step}, but there is no checkpoint {}", file.display(), folder.display()))
 }
 
 /// Steps of the whole checkpoints in a folder.
@@ -165,4 +183,32 @@ pub fn read_state(folder: &Path) -> Result<State> {
     })?;
     state.config.check()?;
     Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_best_checkpoint_that_is_not_there_is_told_and_the_last_one_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        for step in ["3", "20"] {
+            fs::create_dir_all(run.join(CHECKPOINTS).join(step)).unwrap();
+            fs::write(run.join(CHECKPOINTS).join(step).join(STATE), "{}").unwrap();
+        }
+        let last = run.join(CHECKPOINTS).join("20");
+        assert_eq!(best(run), Ok(None));
+        assert_eq!(find(run, true).unwrap(), last);
+        mark_best(run, 3).unwrap();
+        assert_eq!(best(run), Ok(Some(3)));
+        assert_eq!(find(run, true).unwrap(), run.join(CHECKPOINTS).join("3"));
+        assert_eq!(find(run, false).unwrap(), last);
+        for (text, told) in [("7\n", "names step 7"), ("x", "no number"), ("", "no number")] {
+            fs::write(run.join(BEST), text).unwrap();
+            let why = best(run).unwrap_err();
+            assert!(why.contains(told) && why.contains(&run.join(BEST).display().to_string()), "{why}");
+            assert_eq!(find(run, true).unwrap(), last);
+        }
+    }
 }

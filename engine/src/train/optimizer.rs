@@ -1,5 +1,6 @@
 //! Gradients to new weights: global norm, clipping, AdamW, and the optimizer's state in a file.
 
+use std::io;
 use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -9,6 +10,7 @@ use burn::tensor::{Device, Tensor};
 use occam_scene::error::Place;
 
 use super::OptimConfig;
+use crate::models::weights;
 use crate::{Error, Result};
 
 /// Square of the global L2 norm of all gradients, one scalar on the device. It is finite exactly when every gradient
@@ -112,17 +114,14 @@ impl Optimizer {
     /// Writes the moments as safetensors. The count of steps is the run's own and belongs in its state file.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the file cannot be written.
-    pub fn save(&self, path: &Path) -> Result<()> {
+    /// Those of the file.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
         let mut moments = Moments { first: Vec::new(), second: Vec::new() };
         for state in self.states.iter().flatten() {
             moments.first.push(Param::from_tensor(state.momentum.moment_1.clone()));
             moments.second.push(Param::from_tensor(state.momentum.moment_2.clone()));
         }
-        let mut store = SafetensorsStore::from_file(path).overwrite(true).clear_metadata();
-        moments
-            .save_into(&mut store)
-            .map_err(|e| Error::Failed(format!("cannot write the optimizer's state to {}: {e}", path.display())))
+        weights::write(&moments, SafetensorsStore::from_bytes(None).clear_metadata(), path)
     }
 
     /// Reads the moments that [`Optimizer::save`] wrote after `steps` steps of this `module`.

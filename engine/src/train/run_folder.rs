@@ -1,18 +1,21 @@
 //! The folder of a run: configuration, metrics and pictures. Nothing is ever overwritten.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use occam_scene::LabelMap;
+use occam_scene::formats::atomic_write;
 use occam_scene::metrics::Scores;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::layers::RUN_TABLE;
 use super::tensorboard::EventWriter;
 use super::{StepRecord, TrainConfig, checkpoint};
 use crate::{Error, Result};
+
+const METRICS: &str = "metrics.jsonl";
 
 /// An open run folder.
 pub struct RunFolder {
@@ -39,13 +42,32 @@ impl RunFolder {
         Ok(Self { made_runs, ..Self::open(&path)? })
     }
 
-    /// Opens the folder of a run to add to it.
+    /// Opens the folder of a run to go on after `step`. A run that ended without a checkpoint has noted steps beyond it,
+    /// which come again: their lines are taken out of `metrics.jsonl`.
     ///
     /// # Errors
-    /// [`Error::Usage`] when it cannot be written.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// [`Error::Usage`] or [`Error::Input`] when it cannot be written.
+    pub fn resume(path: &Path, step: usize) -> Result<Self> {
+        let metrics = path.join(METRICS);
+        if metrics.exists() {
+            let mut beyond = false;
+            each_line(&metrics, &mut |line| {
+                beyond |= !within(line, step);
+                Ok(())
+            })
+            .map_err(|e| cannot_write(path, &e))?;
+            if beyond {
+                atomic_write(&metrics, |out| {
+                    each_line(&metrics, &mut |line| if within(line, step) { out.write_all(line) } else { Ok(()) })
+                })?;
+            }
+        }
+        Self::open(path)
+    }
+
+    fn open(path: &Path) -> Result<Self> {
         let unwritable = |e: io::Error| cannot_write(path, &e);
-        let metrics = File::options().create(true).append(true).open(path.join("metrics.jsonl")).map_err(unwritable)?;
+        let metrics = File::options().create(true).append(true).open(path.join(METRICS)).map_err(unwritable)?;
         let events = EventWriter::create(path).map_err(unwritable)?;
         Ok(Self { path: path.to_path_buf(), made_runs: false, metrics, events })
     }
@@ -110,13 +132,33 @@ impl RunFolder {
         if let Value::Object(fields) = &mut value {
             fields.insert("kind".into(), kind.into());
         }
-        let path = self.path.join("metrics.jsonl");
+        let path = self.path.join(METRICS);
         self.metrics.write_all(format!("{value}\n").as_bytes()).map_err(|e| disk_failed(&path, &e))
     }
 
     fn scalars(&mut self, step: usize, values: &[(&str, f64)]) -> Result<()> {
         self.events.scalars(step, values).map_err(|e| disk_failed(&self.path.join("events.out.tfevents"), &e))
     }
+}
+
+/// Shows each line, its end included.
+fn each_line(path: &Path, look: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line)? > 0 {
+        look(&line)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Whether a line of `metrics.jsonl` is whole and of a step up to `step`.
+fn within(line: &[u8], step: usize) -> bool {
+    #[derive(Deserialize)]
+    struct Line {
+        step: usize,
+    }
+    line.ends_with(b"\n") && serde_json::from_slice::<Line>(line).is_ok_and(|line| line.step <= step)
 }
 
 fn make_folder(config: &TrainConfig) -> Result<PathBuf> {
@@ -197,6 +239,29 @@ mod tests {
         fs::create_dir(&runs).unwrap();
         RunFolder::create(&config(&runs), "CPU").unwrap().discard();
         assert!(runs.is_dir() && fs::read_dir(&runs).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn steps_beyond_the_checkpoint_are_not_noted_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = RunFolder::create(&config(folder.path()), "CPU").unwrap();
+        let path = run.path().to_path_buf();
+        for step in 1..=4 {
+            run.step(&StepRecord { step, ..StepRecord::default() }).unwrap();
+        }
+        run.metrics.write_all(b"{\"step\":2,\"lo").unwrap();
+        drop(run);
+        let steps = || -> Vec<u64> {
+            let text = fs::read_to_string(path.join(METRICS)).unwrap();
+            let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            lines.map(|line| line["step"].as_u64().unwrap()).collect()
+        };
+        let mut run = RunFolder::resume(&path, 2).unwrap();
+        assert_eq!(steps(), [1, 2]);
+        run.step(&StepRecord { step: 3, ..StepRecord::default() }).unwrap();
+        drop(run);
+        RunFolder::resume(&path, 3).unwrap();
+        assert_eq!(steps(), [1, 2, 3]);
     }
 
     #[test]
