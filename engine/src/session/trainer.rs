@@ -351,3 +351,14 @@ impl Trainer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_no_losses_is_a_plain_zero() {
+        assert!(mean(&[]) == 0.0 && mean(&[]).is_sign_positive());
+        assert_eq!(mean(&[1.0, 2.0]), 1.5);
+    }
+}
