@@ -355,6 +355,12 @@ fn weights_that_do_not_fit_are_refused() {
     assert!(tensors(&other) == before);
 }
 
+#[test]
+fn a_grid_too_high_for_the_weights_is_refused_before_they_are_made() {
+    let Err(error) = Network::new("lmscnet-ss", [8, 8, 1032], 4, 1, &cpu()) else { panic!("1032 voxels are too high") };
+    assert!(error.exit_code() == 3 && error.to_string().contains("1032 voxels along z"), "{error}");
+}
+
 // ---------------------------------------------------------------------------------------------- losses
 
 fn loss_and_gradient(case: &str, device: &Device) -> (f32, Vec<f32>, f32, Vec<f32>) {

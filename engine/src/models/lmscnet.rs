@@ -17,6 +17,9 @@ const HEAD_CHANNELS: usize = 8;
 /// Dilations of a head's branches.
 const DILATIONS: [usize; 3] = [1, 2, 3];
 
+/// Voxels along z at most: the weights then hold about 1.3 GiB.
+const MAX_HEIGHT: usize = 1024;
+
 /// What shape of LMSCNet to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LmscNetConfig {
@@ -30,7 +33,8 @@ pub struct LmscNetConfig {
 
 impl LmscNetConfig {
     /// # Errors
-    /// [`Error::Usage`] for a side that does not divide by 8 and for fewer than two classes.
+    /// [`Error::Usage`] for a side that does not divide by 8 and for fewer than two classes; [`Error::TooLarge`] for a grid
+    /// so high that the weights alone fill the memory.
     pub fn init(&self, init: &mut Init) -> Result<LmscNet> {
         for (axis, &count) in ["x", "y", "z"].into_iter().zip(&self.counts) {
             if count == 0 || count % 8 != 0 {
@@ -49,6 +53,12 @@ impl LmscNetConfig {
             )));
         }
         let z = self.counts[2];
+        if z > MAX_HEIGHT {
+            return Err(Error::TooLarge(format!(
+                "the grid has {z} voxels along z, expected at most {MAX_HEIGHT}: the weights of LMSCNet grow with the \
+                 square of the height. Use a lower grid or higher voxels"
+            )));
+        }
         let [one, two, four, eight] = [z, z * 3 / 2, z * 2, z * 5 / 2];
         let pair = |init: &mut Init, from: usize, to: usize| vec![init.conv2d(from, to), init.conv2d(to, to)];
         let head = |init: &mut Init, wanted: bool| wanted.then(|| SegmentationHead::new(self.classes, init));
