@@ -355,6 +355,14 @@ fn weights_that_do_not_fit_are_refused() {
     assert!(tensors(&other) == before);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_as_such() {
+    let network = Network::new("lmscnet-ss", [8, 8, 16], 4, 1, &cpu()).unwrap();
+    let error = network.save_weights(Path::new("/dev/full")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+}
+
 #[test]
 fn a_grid_too_high_for_the_weights_is_refused_before_they_are_made() {
     let Err(error) = Network::new("lmscnet-ss", [8, 8, 1032], 4, 1, &cpu()) else { panic!("1032 voxels are too high") };
