@@ -178,10 +178,13 @@ fn steps(folder: &Path) -> Vec<usize> {
 pub fn read_state(folder: &Path) -> Result<State> {
     let path = folder.join(STATE);
     let text = fs::read_to_string(&path).map_err(|e| occam_scene::Error::io(&path, &e))?;
-    let state: State = serde_json::from_str(&text).map_err(|e| {
-        occam_scene::Error::new(&path, Place::Line(e.line() as u64), e.to_string(), "the state of an Occam checkpoint")
+    let bad = |place, found| occam_scene::Error::new(&path, place, found, "the state of an Occam checkpoint");
+    let state: State = serde_json::from_str(&text).map_err(|e| bad(Place::Line(e.line() as u64), e.to_string()))?;
+    state.labels.check().map_err(|why| bad(Place::File, why))?;
+    state.config.check().map_err(|error| match error {
+        Error::Usage(why) => bad(Place::File, why).into(),
+        other => other,
     })?;
-    state.config.check()?;
     Ok(state)
 }
 
