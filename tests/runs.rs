@@ -228,7 +228,8 @@ fn signalled(signal: &str, code: i32) {
     let mut args = vec!["train", "--log-format", "json", "--name", "s"];
     args.extend(TINY);
     let place = args.iter().position(|a| *a == "--steps").unwrap();
-    args[place + 1] = "100000";
+    // Far more than it takes to signal, few enough to end by itself should the test be killed.
+    args[place + 1] = "20000";
     let mut child = spawn(folder.path(), &args);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let mut events = Vec::new();
