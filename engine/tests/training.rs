@@ -184,7 +184,9 @@ fn a_model_whose_grid_was_edited_beyond_the_memory_is_too_large() {
     state["config"]["grid"]["voxel_size_m"] = serde_json::json!([0.1, 0.1, 0.8]);
     // 2^31 voxels x 200 classes x 4 bytes: 1.6 TiB.
     let classes = state["labels"]["classes"].as_array_mut().unwrap();
-    classes.resize(200, classes[1].clone());
+    for id in classes.len()..200 {
+        classes.push(serde_json::json!({ "name": format!("class {id}"), "colour": [0, 0, 0] }));
+    }
     std::fs::write(&path, state.to_string()).unwrap();
     let device = gpu::open(&gpu::DeviceChoice::Cpu).unwrap().device;
     let Err(error) = load_model(&summary.run, &device) else { panic!("no machine holds it") };

@@ -430,12 +430,12 @@ fn a_grid_beyond_the_device_is_too_large() {
     let spec = GridSpec::new([0.0; 3], [0.1; 3], [2048, 2048, 64]);
     let points = Tensor::zeros([1, 3], &device);
     let error = occupancy(points, &[0, 1], &spec).unwrap_err();
-    let text = "the dense grid 1x64x2048x2048 in f32 needs 1073741824 bytes";
+    let text = "the dense grid 1x64x2048x2048 in f32: 1.00 GiB (1073741824 bytes)";
     assert!(matches!(&error, Error::TooLarge(found) if found.contains(text)), "{error}");
 
     // 128 MiB hold 11,184,810 points.
     let error = occupancy(Tensor::zeros([12_000_000, 3], &device), &[0, 12_000_000], &small_grid()).unwrap_err();
-    let text = "12000000 points in f32 needs 144000000 bytes";
+    let text = "12000000 points in f32: 137.33 MiB (144000000 bytes)";
     assert!(matches!(&error, Error::TooLarge(found) if found.contains(text)), "{error}");
 }
 
