@@ -20,11 +20,9 @@ use super::{DataConfig, Dataset, Sample};
 use crate::{Error, Result};
 
 /// What a folder must look like.
-const LAYOUT: &str = "a folder with sequences/NN/ in it, or one sequence folder, each with\n  \
-                      velodyne/000000.bin ...  scans\n  \
-                      labels/000000.label ...  one label file a scan\n  \
-                      poses.txt                one pose a scan\n  \
-                      calib.txt                with a line Tr:\nas SemanticKITTI lays them out";
+const LAYOUT: &str = "SemanticKITTI's: sequences/NN/ (or one such NN folder) that holds velodyne/000000.bin and so on (the \
+                      scans), labels/000000.label and so on (one file a scan), poses.txt (one line a scan) and \
+                      calib.txt (with a line Tr:)";
 
 /// One sequence: its files and poses, scan by scan.
 #[derive(Debug)]
