@@ -1,7 +1,7 @@
 //! Times training steps of LMSCNet-SS on the CPU (forward, cross-entropy, backward; batch 1) and counts peak heap bytes.
 //!
-//! One JSON line a shape. `RAYON_NUM_THREADS` sets the threads (2 unless given). Arguments: names of shapes to run, such as `64x64x16`;
-//! none runs all. `tests/peers/lmscnet_step.py` prints the same lines from PyTorch.
+//! One JSON line a shape. `RAYON_NUM_THREADS` sets the threads (2 unless given). Arguments: names of shapes to run, such
+//! as `64x64x16`; none runs all. `tests/peers/lmscnet_step.py` prints the same lines from PyTorch.
 
 use std::time::Instant;
 

@@ -1,11 +1,11 @@
 //! The face of a run in a terminal, in a log file and in JSON.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use occam_engine::Error;
+use occam_engine::scene::formats;
 use occam_engine::scene::metrics::Scores;
 use occam_engine::session::{Event, RunInfo, StepRecord, Summary};
 use serde_json::{Value, json};
@@ -257,16 +257,14 @@ impl TrainPrinter {
 
 /// The last scan of a folder in SemanticKITTI's layout: one that the run validated on.
 fn last_scan(data: &Path) -> Option<PathBuf> {
-    let last = |folder: &Path, wanted: &dyn Fn(&Path) -> bool| {
-        fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).filter(|path| wanted(path)).max()
-    };
-    let is_sequence = |path: &Path| path.join("velodyne").is_dir();
-    let sequence = if is_sequence(data) { data.to_path_buf() } else { last(&data.join("sequences"), &is_sequence)? };
-    last(&sequence.join("velodyne"), &|path| path.extension().is_some_and(|ending| ending == "bin"))
+    let sequence = formats::sequence_folders(data).ok()?.pop()?;
+    formats::files_ending(&sequence.join("velodyne"), "bin").ok()?.pop()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use glam::{DMat4, DVec3};
 use occam_scene::error::Place;
-use occam_scene::formats::{ReadOptions, lidar_poses, read_calibration, read_labelled_cloud, read_poses};
+use occam_scene::formats::{
+    ReadOptions, files_ending, lidar_poses, read_calibration, read_labelled_cloud, read_poses, sequence_folders,
+};
 use occam_scene::{GridSpec, LabelMap, PointCloud, VoxelGrid};
 
 use super::{DataConfig, Dataset, Sample};
@@ -223,14 +225,7 @@ fn first_validation(samples: usize, share: f64) -> usize {
 }
 
 fn find_sequences(path: &Path) -> Result<Vec<PathBuf>> {
-    let is_sequence = |path: &Path| path.join("velodyne").is_dir();
-    if is_sequence(path) {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    let mut sequences: Vec<PathBuf> = match fs::read_dir(path.join("sequences")) {
-        Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|p| is_sequence(p)).collect(),
-        Err(_) => Vec::new(),
-    };
+    let sequences = sequence_folders(path)?;
     if sequences.is_empty() {
         let found = match fs::metadata(path) {
             Err(error) => error.to_string(),
@@ -239,20 +234,16 @@ fn find_sequences(path: &Path) -> Result<Vec<PathBuf>> {
         };
         return Err(occam_scene::Error::new(path, Place::File, found, LAYOUT).into());
     }
-    sequences.sort();
     Ok(sequences)
 }
 
-/// Files of a folder with an extension, in order of their names.
+/// Files of a folder with an extension, in order of their names; at least one.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).map_err(|e| occam_scene::Error::io(folder, &e))?;
-    let mut files: Vec<PathBuf> =
-        entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == extension)).collect();
+    let files = files_ending(folder, extension)?;
     if files.is_empty() {
         let error = occam_scene::Error::new(folder, Place::File, "no scans", format!("files that end in .{extension}"));
         return Err(error.into());
     }
-    files.sort();
     Ok(files)
 }
 

@@ -83,7 +83,8 @@ pub fn baselines(
 /// Scores `model` over `dataset`, and the baselines with it.
 ///
 /// # Errors
-/// [`Error::Usage`] when grid or classes of the two differ or there is nothing to score; the first error of a sample; [`Error::Interrupted`].
+/// [`Error::Usage`] when grid or classes of the two differ or there is nothing to score; the first error of a sample;
+/// [`Error::Interrupted`].
 pub fn evaluate(
     model: &Model,
     dataset: &dyn Dataset,

@@ -13,6 +13,7 @@ mod npz;
 mod origin;
 mod ply;
 mod poses;
+mod semantic_kitti;
 mod voxels;
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use npy::{Array, Values, read_npy};
 pub use npz::{Occ3d, read_npz, read_occ3d, write_npz_semantics};
 pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
 pub use poses::{lidar_poses, read_calibration, read_poses};
+pub use semantic_kitti::{files_ending, sequence_folders};
 pub use voxels::{read_voxel_bits, read_voxel_labels, write_voxel_labels};
 
 /// How to read a cloud where the file alone does not tell.
