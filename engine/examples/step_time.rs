@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         let device = Device::flex().autodiff();
-        let network = Network::new("lmscnet-ss", counts, classes, 0, &device)?;
+        let network = Network::new("lmscnet-ss", counts, 1, classes, 0, &device)?;
         let (occupancy, targets) = sample(counts, classes, &device);
         let weights = Tensor::<1>::ones([classes], &device);
         let mut seconds = Vec::new();
@@ -60,13 +60,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// A tenth of the voxels occupied, and a class for each.
-fn sample([x, y, z]: [usize; 3], classes: usize, device: &Device) -> (Tensor<4>, Tensor<4, Int>) {
+fn sample([x, y, z]: [usize; 3], classes: usize, device: &Device) -> (Tensor<5>, Tensor<4, Int>) {
     let hash = |i: usize| (i as u32).wrapping_mul(2_654_435_761) >> 16;
     let occupancy: Vec<f32> = (0..x * y * z).map(|i| f32::from(u8::from(hash(i) % 10 == 0))).collect();
     let targets: Vec<i32> = (0..x * y * z).map(|i| (hash(i + 1) % classes as u32) as i32).collect();
     let shape = [1, z, x, y];
     (
-        Tensor::from_data(TensorData::new(occupancy, shape), device),
+        Tensor::<4>::from_data(TensorData::new(occupancy, shape), device).unsqueeze_dim(1),
         Tensor::from_data(TensorData::new(targets, shape), device),
     )
 }

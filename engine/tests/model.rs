@@ -58,7 +58,7 @@ const CLASSES: usize = 5;
 #[test]
 fn parameter_counts_are_those_of_the_paper() {
     for (name, expected) in [("lmscnet-ss", 348_044), ("lmscnet", 393_128)] {
-        let network = Network::new(name, [256, 256, 32], 20, 0, &cpu()).unwrap();
+        let network = Network::new(name, [256, 256, 32], 1, 20, 0, &cpu()).unwrap();
         // Running mean and variance are no parameters: 2 x 8 in each of a head's six batch normalizations.
         let statistics = 6 * 2 * 8 * network.scales().len();
         assert_eq!(network.num_params() - statistics, expected, "{name}");
@@ -68,16 +68,16 @@ fn parameter_counts_are_those_of_the_paper() {
 #[test]
 fn logits_have_the_shapes_of_the_scales() {
     let device = cpu();
-    let network = Network::new("lmscnet", [24, 16, 8], 3, 0, &device).unwrap();
+    let network = Network::new("lmscnet", [24, 16, 8], 1, 3, 0, &device).unwrap();
     let shapes: Vec<[usize; 5]> =
-        network.forward(Tensor::zeros([2, 8, 24, 16], &device)).iter().map(Tensor::dims).collect();
+        network.forward(Tensor::zeros([2, 1, 8, 24, 16], &device)).iter().map(Tensor::dims).collect();
     assert_eq!(shapes, [[2, 3, 8, 24, 16], [2, 3, 4, 12, 8], [2, 3, 2, 6, 4], [2, 3, 1, 3, 2]]);
     assert_eq!(network.scales(), [1, 2, 4, 8]);
 }
 
 #[test]
 fn a_network_that_cannot_be_is_refused_with_what_to_do() {
-    let refuse = |name: &str, counts, classes| match Network::new(name, counts, classes, 0, &cpu()) {
+    let refuse = |name: &str, counts, classes| match Network::new(name, counts, 1, classes, 0, &cpu()) {
         Err(Error::Usage(message)) => message,
         other => panic!("{:?}", other.map(|_| ())),
     };
@@ -92,7 +92,7 @@ fn a_network_that_cannot_be_is_refused_with_what_to_do() {
 #[test]
 fn a_seed_decides_the_weights_on_every_device() {
     let weights = |seed, device: &Device| {
-        let network = Network::new("lmscnet-ss", [8, 8, 8], 2, seed, device).unwrap();
+        let network = Network::new("lmscnet-ss", [8, 8, 8], 1, 2, seed, device).unwrap();
         let mut all = Collect::default();
         network.visit(&mut all);
         all.parameters
@@ -139,7 +139,7 @@ impl ModuleVisitor for Collect {
 fn formula_network(name: &str, device: &Device) -> Network {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
-    let mut network = Network::new(name, COUNTS, CLASSES, 3, device).unwrap();
+    let mut network = Network::new(name, COUNTS, 1, CLASSES, 3, device).unwrap();
     network.save_weights(&path).unwrap();
     let filled: Vec<(String, Vec<usize>, Vec<f32>)> = tensors(&path)
         .into_iter()
@@ -176,10 +176,10 @@ fn write_safetensors(path: &Path, tensors: &[(String, Vec<usize>, Vec<f32>)]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn formula_occupancy(device: &Device) -> Tensor<4> {
+fn formula_occupancy(device: &Device) -> Tensor<5> {
     let [x, y, z] = COUNTS;
     let voxels: Vec<f32> = (0..x * y * z).map(|i| if (1.3 * i as f64).sin() > 0.6 { 1.0 } else { 0.0 }).collect();
-    Tensor::from_data(TensorData::new(voxels, [1, z, x, y]), device)
+    Tensor::from_data(TensorData::new(voxels, [1, 1, z, x, y]), device)
 }
 
 #[test]
@@ -251,13 +251,13 @@ fn training_equals_pytorch() {
 fn the_loss_of_a_step_falls_below_that_of_chance() {
     use burn::optim::AdamWConfig;
     let device = cpu().autodiff();
-    let mut network = Network::new("lmscnet-ss", [8, 16, 8], 3, 5, &device).unwrap();
+    let mut network = Network::new("lmscnet-ss", [8, 16, 8], 1, 3, 5, &device).unwrap();
     let mut optimizer = AdamWConfig::new().init();
     let weights = Tensor::ones([3], &device);
     let voxels = 8 * 16 * 8;
     let occupancy: Vec<f32> = (0..voxels).map(|i| ((i / 3) % 2) as f32).collect();
     let targets: Vec<i32> = occupancy.iter().map(|&o| 2 * o as i32).collect();
-    let occupancy = Tensor::<4>::from_data(TensorData::new(occupancy, [1, 8, 8, 16]), &device);
+    let occupancy = Tensor::<5>::from_data(TensorData::new(occupancy, [1, 1, 8, 8, 16]), &device);
     let targets = Tensor::<4, Int>::from_data(TensorData::new(targets, [1, 8, 8, 16]), &device);
     let mut losses = Vec::new();
     for _ in 0..30 {
@@ -275,8 +275,8 @@ fn the_loss_of_a_step_falls_below_that_of_chance() {
 #[test]
 fn class_shares_move_every_logit_by_their_logarithm() {
     for name in Network::NAMES {
-        let mut network = Network::new(name, [8, 8, 8], 3, 1, &cpu()).unwrap();
-        let input = Tensor::<4>::ones([1, 8, 8, 8], &cpu());
+        let mut network = Network::new(name, [8, 8, 8], 1, 3, 1, &cpu()).unwrap();
+        let input = Tensor::<5>::ones([1, 1, 8, 8, 8], &cpu());
         network.set_class_shares(&[1.0, 1.0, 1.0]);
         let even = network.forward(input.clone());
         // 6 : 2 : 0 is 3/4, 1/4 and one in a million, against a third each.
@@ -296,9 +296,9 @@ fn class_shares_move_every_logit_by_their_logarithm() {
 fn weights_survive_a_file_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let paths: [PathBuf; 2] = std::array::from_fn(|i| folder.path().join(format!("{i}.safetensors")));
-    let saved = Network::new("lmscnet", [8, 8, 16], 4, 1, &cpu()).unwrap();
+    let saved = Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
     saved.save_weights(&paths[0]).unwrap();
-    let mut loaded = Network::new("lmscnet", [8, 8, 16], 4, 2, &cpu()).unwrap();
+    let mut loaded = Network::new("lmscnet", [8, 8, 16], 1, 4, 2, &cpu()).unwrap();
     loaded.load_weights(&paths[0]).unwrap();
     loaded.save_weights(&paths[1]).unwrap();
     assert!(std::fs::read(&paths[0]).unwrap() == std::fs::read(&paths[1]).unwrap());
@@ -323,7 +323,7 @@ fn weights_survive_a_file_bit_for_bit() {
 fn weights_that_do_not_fit_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
-    let mut network = Network::new("lmscnet-ss", [8, 8, 16], 4, 1, &cpu()).unwrap();
+    let mut network = Network::new("lmscnet-ss", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
     network.save_weights(&path).unwrap();
     let before = tensors(&path);
     let refuse = |network: &mut Network, path: &Path| match network.load_weights(path) {
@@ -332,15 +332,15 @@ fn weights_that_do_not_fit_are_refused() {
     };
 
     let other = folder.path().join("other.safetensors");
-    Network::new("lmscnet-ss", [8, 8, 16], 5, 1, &cpu()).unwrap().save_weights(&other).unwrap();
+    Network::new("lmscnet-ss", [8, 8, 16], 1, 5, 1, &cpu()).unwrap().save_weights(&other).unwrap();
     let message = refuse(&mut network, &other);
     assert!(message.contains("seg_head_1_1.conv_classes.bias") && message.contains("other.safetensors"), "{message}");
     assert!(message.contains("of shape [5], expected shape [4]: "), "{message}");
 
-    Network::new("lmscnet", [8, 8, 16], 4, 1, &cpu()).unwrap().save_weights(&other).unwrap();
+    Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap().save_weights(&other).unwrap();
     assert!(refuse(&mut network, &other).contains("a tensor seg_head_1_2.bn1.0.bias"));
 
-    let mut multiscale = Network::new("lmscnet", [8, 8, 16], 4, 1, &cpu()).unwrap();
+    let mut multiscale = Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
     assert!(refuse(&mut multiscale, &path).contains("no tensor seg_head_1_2.bn1.0.bias"));
 
     std::fs::write(&other, &std::fs::read(&path).unwrap()[..1000]).unwrap();
@@ -358,14 +358,16 @@ fn weights_that_do_not_fit_are_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_as_such() {
-    let network = Network::new("lmscnet-ss", [8, 8, 16], 4, 1, &cpu()).unwrap();
+    let network = Network::new("lmscnet-ss", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
     let error = network.save_weights(Path::new("/dev/full")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
 }
 
 #[test]
 fn a_grid_too_high_for_the_weights_is_refused_before_they_are_made() {
-    let Err(error) = Network::new("lmscnet-ss", [8, 8, 1032], 4, 1, &cpu()) else { panic!("1032 voxels are too high") };
+    let Err(error) = Network::new("lmscnet-ss", [8, 8, 1032], 1, 4, 1, &cpu()) else {
+        panic!("1032 voxels are too high")
+    };
     assert!(error.exit_code() == 3 && error.to_string().contains("1032 voxels along z"), "{error}");
 }
 

@@ -25,6 +25,8 @@ const MAX_HEIGHT: usize = 1024;
 pub struct LmscNetConfig {
     /// Voxels along x, y, z; each divides by 8. The widths of the network follow z.
     pub counts: [usize; 3],
+    /// Features a voxel, the first of them occupancy. The authors' network has this one only.
+    pub channels: usize,
     /// Classes, free space included.
     pub classes: usize,
     /// Predict at 1/2, 1/4 and 1/8 too (the paper's LMSCNet); else at full scale only (LMSCNet-SS).
@@ -33,8 +35,8 @@ pub struct LmscNetConfig {
 
 impl LmscNetConfig {
     /// # Errors
-    /// [`Error::Usage`] for a side that does not divide by 8 and for fewer than two classes; [`Error::TooLarge`] for a grid
-    /// so high that the weights alone fill the memory.
+    /// [`Error::Usage`] for a side that does not divide by 8, for no channel and for fewer than two classes;
+    /// [`Error::TooLarge`] for a grid so high that the weights alone fill the memory.
     pub fn init(&self, init: &mut Init) -> Result<LmscNet> {
         for (axis, &count) in ["x", "y", "z"].into_iter().zip(&self.counts) {
             if count == 0 || count % 8 != 0 {
@@ -45,6 +47,9 @@ impl LmscNetConfig {
                      divide by 8: take {nearest}"
                 )));
             }
+        }
+        if self.channels == 0 {
+            return Err(Error::Usage("a network for 0 channels, expected at least 1: occupancy".into()));
         }
         if self.classes < 2 {
             return Err(Error::Usage(format!(
@@ -63,7 +68,7 @@ impl LmscNetConfig {
         let pair = |init: &mut Init, from: usize, to: usize| vec![init.conv2d(from, to), init.conv2d(to, to)];
         let head = |init: &mut Init, wanted: bool| wanted.then(|| SegmentationHead::new(self.classes, init));
         Ok(LmscNet {
-            encoder_block1: pair(init, z, one),
+            encoder_block1: pair(init, self.channels * z, one),
             encoder_block2: pair(init, one, two),
             encoder_block3: pair(init, two, four),
             encoder_block4: pair(init, four, eight),
@@ -129,10 +134,14 @@ impl LmscNet {
         ("deconv_1_4_to_1_1.", "deconv_1_4__1_1."),
     ];
 
-    /// Logits `[B, classes, Z, X, Y]` from occupancy `[B, Z, X, Y]`; of the multiscale network also those at 1/2, 1/4
+    /// Logits `[B, classes, Z, X, Y]` from features `[B, channels, Z, X, Y]`; of the multiscale network also those at 1/2, 1/4
     /// and 1/8, in that order.
-    pub fn forward(&self, occupancy: Tensor<4>) -> Vec<Tensor<5>> {
-        let skip_1_1 = conv_relu_all(&self.encoder_block1, occupancy);
+    ///
+    /// The first convolution sees all heights of channel 0, then all of channel 1, and so on.
+    pub fn forward(&self, features: Tensor<5>) -> Vec<Tensor<5>> {
+        let [batch, channels, z, x, y] = features.dims();
+        let columns = features.reshape([batch, channels * z, x, y]);
+        let skip_1_1 = conv_relu_all(&self.encoder_block1, columns);
         let skip_1_2 = conv_relu_all(&self.encoder_block2, halve(skip_1_1.clone()));
         let skip_1_4 = conv_relu_all(&self.encoder_block3, halve(skip_1_2.clone()));
         let skip_1_8 = conv_relu_all(&self.encoder_block4, halve(skip_1_4.clone()));

@@ -21,26 +21,33 @@ impl Network {
     /// Names that [`Network::new`] knows.
     pub const NAMES: [&str; 2] = ["lmscnet-ss", "lmscnet"];
 
-    /// A fresh network for grids of `counts` voxels along x, y, z. The same `seed` gives the same weights on every
-    /// device.
+    /// A fresh network for grids of `counts` voxels along x, y, z with `channels` features a voxel. The same `seed` gives
+    /// the same weights on every device.
     ///
     /// # Errors
     /// [`Error::Usage`] for an unknown name and for a grid or number of classes the network cannot take.
-    pub fn new(name: &str, counts: [usize; 3], classes: usize, seed: u64, device: &Device) -> Result<Self> {
+    pub fn new(
+        name: &str,
+        counts: [usize; 3],
+        channels: usize,
+        classes: usize,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self> {
         let multiscale = match name {
             "lmscnet-ss" => false,
             "lmscnet" => true,
             _ => return Err(unknown(name)),
         };
-        let config = LmscNetConfig { counts, classes, multiscale };
+        let config = LmscNetConfig { counts, channels, classes, multiscale };
         Ok(Self::LmscNet(config.init(&mut Init::new(seed, device))?))
     }
 
-    /// Logits `[B, classes, Z/s, X/s, Y/s]` for every scale `s` of [`Network::scales`], in that order, from occupancy
-    /// `[B, Z, X, Y]` (1 occupied, 0 not).
-    pub fn forward(&self, occupancy: Tensor<4>) -> Vec<Tensor<5>> {
+    /// Logits `[B, classes, Z/s, X/s, Y/s]` for every scale `s` of [`Network::scales`], in that order, from features
+    /// `[B, channels, Z, X, Y]`; channel 0 is occupancy (1 occupied, 0 not).
+    pub fn forward(&self, features: Tensor<5>) -> Vec<Tensor<5>> {
         match self {
-            Self::LmscNet(network) => network.forward(occupancy),
+            Self::LmscNet(network) => network.forward(features),
         }
     }
 

@@ -64,7 +64,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let work = fits::Work::Training { batch: config.steps.batch, workers: config.data.workers };
     fits::check(&device, &config.grid, classes, work)?;
     let mut network =
-        Network::new(&config.model.network, config.grid.counts, classes, config.seed, &device.clone().autodiff())?;
+        Network::new(&config.model.network, config.grid.counts, 1, classes, config.seed, &device.clone().autodiff())?;
     let steps_per_epoch = splits.training.len() as f64 / (config.steps.batch * config.steps.accumulate) as f64;
     let total_steps = match (plan, config.steps.steps) {
         (Plan::Resumed { state, .. }, _) => state.total_steps,

@@ -34,7 +34,8 @@ pub fn load_model(path: &Path, device: &Device) -> Result<Model> {
     let state = checkpoint::read_state(&folder)?;
     let config = state.config;
     fits::check(device, &config.grid, state.labels.len(), fits::Work::Prediction)?;
-    let mut network = Network::new(&config.model.network, config.grid.counts, state.labels.len(), config.seed, device)?;
+    let mut network =
+        Network::new(&config.model.network, config.grid.counts, 1, state.labels.len(), config.seed, device)?;
     network.load_weights(&folder.join(checkpoint::WEIGHTS))?;
     Ok(Model {
         spec: config.grid,

@@ -13,10 +13,11 @@ use crate::models::Network;
 use crate::ops::voxelize::occupancy;
 use crate::{Error, Result};
 
-/// Points of a batch as the networks want them: occupancy `[B, Z, X, Y]` on `device`, without autodiff.
-pub fn input(batch: &Batch, spec: &GridSpec, device: &Device) -> Result<Tensor<4>> {
+/// Points of a batch as the networks want them: features `[B, channels, Z, X, Y]` on `device`, without autodiff. The one
+/// channel is occupancy.
+pub fn input(batch: &Batch, spec: &GridSpec, device: &Device) -> Result<Tensor<5>> {
     let points = TensorData::new(batch.positions.as_flattened().to_vec(), [batch.positions.len(), 3]);
-    occupancy(Tensor::from_data(points, device), &batch.offsets, spec)
+    Ok(occupancy(Tensor::from_data(points, device), &batch.offsets, spec)?.unsqueeze_dim(1))
 }
 
 /// A network in training with its optimizer.
