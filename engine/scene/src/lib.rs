@@ -12,6 +12,7 @@ pub mod formats;
 pub mod grid;
 pub mod labels;
 pub mod metrics;
+pub mod rays;
 
 pub use cloud::PointCloud;
 pub use error::{Error, Result};

@@ -9,7 +9,7 @@
 //! same seed, frame and grid give the same bytes on every machine, whatever the number of threads.
 
 mod lidar;
-mod rng;
+pub(crate) mod rng;
 mod shape;
 mod street;
 mod target;
