@@ -65,8 +65,7 @@ impl Lattice {
         for axis in 0..3 {
             // Scaling by a power of two is exact.
             let scaled = (position_m[axis] - self.origin_m[axis]) * self.inverse[axis] * HALF_UNITS;
-            // NaN is not below the bound either.
-            if !(scaled.abs() < HALF_UNITS * REACH_VOXELS as f32) {
+            if scaled.is_nan() || scaled.abs() >= HALF_UNITS * REACH_VOXELS as f32 {
                 return None;
             }
             place[axis] = 2 * scaled.floor() as i32 + 1;
@@ -277,7 +276,7 @@ impl Walk {
     #[inline]
     fn advance(&mut self) {
         let [xy, xz, yz] = self.later;
-        let x = -i32::from((xy <= 0) & (xz <= 0));
+        let x = -(i32::from(xy <= 0) & i32::from(xz <= 0));
         let y = -i32::from(yz <= 0) & !x;
         let z = !(x | y);
         let [dx, dy, dz] = self.advance;

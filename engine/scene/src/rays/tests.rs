@@ -113,7 +113,9 @@ fn cast_equals_a_plain_march_on_random_scenes() {
             let mut state = vec![RayState::Unknown; spec.len()];
             cast(&spec, *sensor, &positions, &mut state);
             assert_eq!(state, plain_cast(&spec, *sensor, &positions), "scene {seed}, sensor {sensor:?}");
-            state.iter().for_each(|state| totals[*state as usize] += 1);
+            for state in state {
+                totals[state as usize] += 1;
+            }
         }
     }
     assert!(totals.iter().all(|total| *total > 1000), "{totals:?}");
