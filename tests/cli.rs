@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use assert_cmd::cargo::cargo_bin;
-use common::{fails, floats, folder, json_lines, no_scans, stderr, works};
+use common::{fails, floats, folder, json_lines, no_scans, occam, stderr, stdout, works};
 
 #[test]
 fn help_and_version_are_success_and_a_wrong_flag_is_usage() {
@@ -38,6 +38,19 @@ fn gpus_says_what_there_is() {
     assert!(works(folder.path(), &["gpus"]).contains("name"));
     let adapters = json_lines(&works(folder.path(), &["gpus", "--log-format", "json"]));
     assert!(adapters[0]["max_binding_bytes"].as_u64().unwrap() >= 1 << 27, "{adapters:?}");
+}
+
+#[test]
+fn in_json_mode_every_command_tells_its_failure_as_an_event() {
+    let folder = folder();
+    for args in [["data", "info", "none.ply"], ["eval", "none", "none"], ["resume", "none", "--quiet"]] {
+        let args: Vec<&str> = args.into_iter().chain(["--log-format", "json"]).collect();
+        let events = json_lines(&stdout(&occam(folder.path(), &args)));
+        assert_eq!(events.len(), 1, "{args:?}");
+        assert_eq!(events[0]["event"], "failed");
+        assert_eq!(events[0]["exit_code"], 2);
+        assert!(events[0]["message"].as_str().unwrap().contains("none"), "{events:?}");
+    }
 }
 
 #[test]

@@ -68,6 +68,22 @@ fn predict_leaves_nothing_of_a_scan_that_it_cannot_read() {
     fails(folder.path(), &["predict", "no/such/run", "-o", "out/", "--device", "cpu"], 2, &["no/such/run"]);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_limit_on_file_sizes_is_an_error_and_leaves_no_half_file() {
+    let folder = folder();
+    fs::write(folder.path().join("good.bin"), scan()).unwrap();
+    let command = format!(
+        "ulimit -f 1; exec {} predict {} good.bin -o out.label --device cpu",
+        cargo_bin("occam").display(),
+        model()
+    );
+    let output = Command::new("sh").args(["-c", &command]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("out.label"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the scan is there");
+}
+
 /// A folder in SemanticKITTI's layout: `scans` scans with labels.
 fn semantic_kitti(root: &Path, scans: usize, labels: impl Fn(usize) -> Vec<u32>) {
     let sequence = root.join("sequences/00");

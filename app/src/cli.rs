@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{data, eval, gpus, predict, presets, resume, train};
+use crate::print::Output;
 
 /// Trains networks that turn point clouds into 3D semantic occupancy, on any GPU, inside its memory.
 #[derive(Parser)]
@@ -63,9 +64,14 @@ pub enum LogFormat {
     Json,
 }
 
+impl Cli {
+    pub fn output(&self) -> Output {
+        Output::new(self.output.log_format == LogFormat::Json, self.output.quiet)
+    }
+}
+
 /// Runs the command; its value is the program's exit code.
-pub fn run(cli: Cli) -> anyhow::Result<u8> {
-    let out = crate::print::Output::new(cli.output.log_format == LogFormat::Json, cli.output.quiet);
+pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
     match cli.command {
         None => {
             use clap::CommandFactory;

@@ -5,6 +5,9 @@ use std::panic;
 use std::sync::{Mutex, PoisonError};
 
 use occam_engine::Error;
+use serde_json::json;
+
+use crate::print::Output;
 
 /// Exit code of a run that the user interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -32,12 +35,15 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     1
 }
 
-/// Prints the error as one line on stderr, unless nobody is to be told, and gives its exit code.
-pub fn report(error: &anyhow::Error) -> u8 {
+/// Prints the error as one line on stderr and, in JSON mode, as an event on stdout, unless nobody is to be told, and gives
+/// its exit code.
+pub fn report(error: &anyhow::Error, out: Output) -> u8 {
     let code = exit_code(error);
     if code != 0 {
+        let message = one_line(&format!("{error:#}"));
         // Nothing helps when stderr is closed as well.
-        let _ = writeln!(io::stderr(), "error: {}", one_line(&format!("{error:#}")));
+        let _ = writeln!(io::stderr(), "error: {message}");
+        let _ = out.json(&json!({ "event": "failed", "message": message, "exit_code": code }));
     }
     code
 }

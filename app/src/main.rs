@@ -27,11 +27,13 @@ fn main() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    let outcome = std::panic::catch_unwind(|| cli::run(cli));
+    signals::survive_file_size_limit();
+    let out = cli.output();
+    let outcome = std::panic::catch_unwind(|| cli::run(cli, out));
     ExitCode::from(match outcome {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) => fail::report(&error),
-        Err(_) => fail::report(&fail::bug()),
+        Ok(Err(error)) => fail::report(&error, out),
+        Err(_) => fail::report(&fail::bug(), out),
     })
 }
 

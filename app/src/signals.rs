@@ -16,6 +16,14 @@ pub struct Signals {
     terminated: Arc<AtomicBool>,
 }
 
+/// A limit on the size of files (`ulimit -f`) then fails the write, which is reported with the file's name, instead of
+/// ending the program without a word.
+pub fn survive_file_size_limit() {
+    // Where the handler cannot be had, the program is no worse off than without it.
+    #[cfg(unix)]
+    let _ = flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+}
+
 impl Signals {
     /// Takes over both signals for the rest of the program's life.
     pub fn install() -> io::Result<Self> {

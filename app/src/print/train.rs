@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use occam_engine::Error;
 use occam_engine::scene::formats;
 use occam_engine::scene::metrics::Scores;
 use occam_engine::session::{Event, RunInfo, StepRecord, Summary};
@@ -72,7 +71,8 @@ impl TrainPrinter {
                 self.json(&json!({ "event": "warning", "message": text }));
                 self.aside(|_| Output::warning(text));
             }
-            Event::Failed(error) => self.failed(error),
+            // Whoever started the run reports the error.
+            Event::Failed(_) => self.clear(),
             Event::Done(summary) => self.done(summary),
         }
     }
@@ -165,12 +165,6 @@ impl TrainPrinter {
     /// The user asked to stop; the engine finishes the step.
     pub fn stopping(&mut self) {
         self.aside(|out| out.note("finishing the step and saving; Ctrl-C again stops at once"));
-    }
-
-    fn failed(&mut self, error: &Error) {
-        self.clear();
-        let code = error.exit_code();
-        self.json(&json!({ "event": "failed", "message": error.to_string(), "exit_code": code }));
     }
 
     fn done(&mut self, summary: &Summary) {

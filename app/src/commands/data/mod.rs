@@ -51,7 +51,7 @@ pub fn run(args: &InfoArgs, out: Output) -> anyhow::Result<u8> {
                 out.json(&facts.json)?;
             }
             Err(error) => {
-                let code = fail::report(&error);
+                let code = fail::report(&error, out);
                 failed.get_or_insert(code);
             }
         }
