@@ -11,7 +11,7 @@
 //!   border is reached after the share `f / |d|` of the way. Which of two axes comes first is the sign of
 //!   `f_x * |d_y| - f_y * |d_x|`: three such numbers are kept and corrected by `128 * |d|` at each step.
 //! - Borders reached at the same time (a way through an edge or a corner) are crossed one after the other: x before y
-//!   before z.
+//!   before z. [`cast`] goes from the sensor to the point, [`occlusion`] from the voxel to the sensor.
 //! - The last voxel is reached after as many steps as there are borders between.
 //!
 //! Positions [`REACH_VOXELS`] or more from the grid's origin along any axis, and those that are not finite, have no ray:
@@ -68,7 +68,9 @@ impl Lattice {
             if scaled.is_nan() || scaled.abs() >= HALF_UNITS * REACH_VOXELS as f32 {
                 return None;
             }
-            place[axis] = 2 * scaled.floor() as i32 + 1;
+            // Without the comparison, a difference too small for f32 would count as none on some devices.
+            let below = position_m[axis] < self.origin_m[axis];
+            place[axis] = 2 * (scaled.floor() as i32).min(if below { -1 } else { i32::MAX }) + 1;
         }
         Some(place)
     }
@@ -76,7 +78,7 @@ impl Lattice {
 
 /// Casts rays from a sensor to the points it measured and adds what they tell to `state` (in the spec's order).
 ///
-/// The voxel of an end becomes [`RayState::Hit`]; every other voxel on the way from the end to the sensor, the sensor's
+/// The voxel of an end becomes [`RayState::Hit`]; every other voxel on the way from the sensor to it, the sensor's own
 /// included, at least [`RayState::Free`]. Of a ray that ends outside the grid the part inside counts. An end out of
 /// reach (see the module) is skipped; a sensor out of reach casts nothing.
 ///
@@ -92,7 +94,7 @@ pub fn cast(spec: &GridSpec, sensor_m: [f32; 3], ends_m: &[[f32; 3]], state: &mu
     let passed: Vec<AtomicBool> = state.iter().map(|_| AtomicBool::new(false)).collect();
     ends_m.par_iter().with_min_len(256).for_each(|end| {
         if let Some(end) = lattice.place(*end) {
-            mark(spec, strides, end, sensor, |index| passed[index].store(true, Ordering::Relaxed));
+            mark(spec, strides, sensor, end, |index| passed[index].store(true, Ordering::Relaxed));
         }
     });
     for (state, passed) in state.iter_mut().zip(passed) {
@@ -100,33 +102,32 @@ pub fn cast(spec: &GridSpec, sensor_m: [f32; 3], ends_m: &[[f32; 3]], state: &mu
             *state = (*state).max(RayState::Free);
         }
     }
+    let counts = spec.counts.map(|count| count as i32);
     for end in ends_m {
-        if lattice.place(*end).is_some()
-            && let Some(voxel) = spec.voxel_of(*end)
+        if let Some(end) = lattice.place(*end)
+            && let walk = Walk::new(end, end, strides)
+            && walk.is_inside(counts)
         {
-            state[spec.index(voxel)] = RayState::Hit;
+            state[walk.index as usize] = RayState::Hit;
         }
     }
 }
 
-/// Calls `visit` with every voxel of the grid on the way, without the first.
-fn mark(spec: &GridSpec, strides: [u32; 3], from: [i32; 3], to: [i32; 3], visit: impl Fn(usize)) {
+/// Calls `visit` with every voxel of the grid on the way to an end, without that of the end.
+fn mark(spec: &GridSpec, strides: [u32; 3], sensor: [i32; 3], end: [i32; 3], visit: impl Fn(usize)) {
     let counts = spec.counts.map(|count| count.min(REACH_VOXELS) as i32);
-    let first = from.map(|place| place >> UNIT_BITS);
-    let last = to.map(|place| place >> UNIT_BITS);
+    let (first, last) = (sensor.map(|place| place >> UNIT_BITS), end.map(|place| place >> UNIT_BITS));
     if (0..3).any(|axis| first[axis].max(last[axis]) < 0 || first[axis].min(last[axis]) >= counts[axis]) {
         return;
     }
-    let mut walk = Walk::new(from, to, strides);
-    let mut entered = false;
+    let mut walk = Walk::new(sensor, end, strides);
     for _ in 0..walk.steps {
-        walk.advance();
         if walk.is_inside(counts) {
-            entered = true;
             visit(walk.index as usize);
-        } else if entered {
+        } else if walk.is_past(counts) {
             return;
         }
+        walk.advance();
     }
 }
 
@@ -290,6 +291,15 @@ impl Walk {
     #[inline]
     fn is_inside(&self, counts: [i32; 3]) -> bool {
         (0..3).all(|axis| (self.voxel[axis] as u32) < counts[axis] as u32)
+    }
+
+    /// Whether the grid lies behind.
+    #[inline]
+    fn is_past(&self, counts: [i32; 3]) -> bool {
+        (0..3).any(|axis| match self.direction[axis] {
+            1 => self.voxel[axis] >= counts[axis],
+            _ => self.voxel[axis] < 0,
+        })
     }
 }
 

@@ -40,9 +40,10 @@ fn index(spec: &GridSpec, voxel: [i64; 3]) -> Option<usize> {
 fn plain_cast(spec: &GridSpec, sensor_m: [f32; 3], ends_m: &[[f32; 3]]) -> Vec<RayState> {
     let mut state = vec![RayState::Unknown; spec.len()];
     for end in ends_m {
-        for (step, voxel) in way(place(spec, *end), place(spec, sensor_m)).into_iter().enumerate() {
-            if let Some(index) = index(spec, voxel) {
-                state[index] = state[index].max(if step == 0 { RayState::Hit } else { RayState::Free });
+        let way = way(place(spec, sensor_m), place(spec, *end));
+        for (step, voxel) in way.iter().enumerate() {
+            if let Some(index) = index(spec, *voxel) {
+                state[index] = state[index].max(if step + 1 == way.len() { RayState::Hit } else { RayState::Free });
             }
         }
     }
