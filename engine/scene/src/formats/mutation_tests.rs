@@ -123,7 +123,7 @@ fn survive(test: &str, name: &str, edits: u64, bases: &[Vec<u8>]) {
     if let Some(problem) = problem {
         let number = fs::read_to_string(&progress).unwrap_or_default();
         let output = fs::read_to_string(&output).unwrap_or_default();
-        panic!("{problem} at edit {number} of {edits} of {name}:\n{output}");
+        panic!("{problem} at edit {} of {edits} of {name}:\n{output}", number.trim());
     }
     assert_eq!(fs::read_to_string(&progress).unwrap(), "done", "the child ran another test");
 }
