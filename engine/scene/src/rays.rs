@@ -86,10 +86,26 @@ impl Lattice {
 ///
 /// If `state` has not `spec.len()` entries.
 pub fn cast(spec: &GridSpec, sensor_m: [f32; 3], ends_m: &[[f32; 3]], state: &mut [RayState]) {
+    let strides = strides(spec).map(|stride| stride as usize);
+    cast_in_order(spec, strides, sensor_m, ends_m, state);
+}
+
+/// [`cast`] into another order of voxels: that of (x, y, z) is `x * strides[0] + y * strides[1] + z * strides[2]`.
+///
+/// # Panics
+///
+/// If `state` has not `spec.len()` entries, or some voxel is not one of them.
+pub fn cast_in_order(
+    spec: &GridSpec,
+    strides: [usize; 3],
+    sensor_m: [f32; 3],
+    ends_m: &[[f32; 3]],
+    state: &mut [RayState],
+) {
     assert_eq!(state.len(), spec.len(), "one state a voxel");
     let lattice = Lattice::new(spec);
     let Some(sensor) = lattice.place(sensor_m) else { return };
-    let strides = strides(spec);
+    let strides = strides.map(|stride| stride as u32);
     // Plain stores of one value from any thread give the same picture in any order; hits follow when all have passed.
     let passed: Vec<AtomicBool> = state.iter().map(|_| AtomicBool::new(false)).collect();
     ends_m.par_iter().with_min_len(256).for_each(|end| {
@@ -225,8 +241,8 @@ impl Scene<'_> {
     }
 }
 
-/// Steps in memory from a voxel to the next along each axis.
-fn strides(spec: &GridSpec) -> [u32; 3] {
+/// Steps in memory from a voxel to the next along x, y and z.
+pub fn strides(spec: &GridSpec) -> [u32; 3] {
     let [nx, ny, nz] = spec.counts.map(|count| count as u32);
     match spec.axis_order {
         crate::AxisOrder::Xyz => [ny.wrapping_mul(nz), nz, 1],

@@ -70,6 +70,7 @@ impl Shader {
 /// Pieces of `shaders/shared/` by name.
 pub const SHARED: &[(&str, &str)] = &[
     ("params", include_str!("../../../shaders/shared/params.wgsl")),
+    ("ray_walk", include_str!("../../../shaders/shared/ray_walk.wgsl")),
     ("reduce_max", include_str!("../../../shaders/shared/reduce_max.wgsl")),
     ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
     ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
@@ -101,6 +102,8 @@ pub const ALL: &[&Shader] = &[
     &VOXEL_TABLE_INSERT,
     &VOXEL_TABLE_FIND,
     &VOXEL_SEARCH,
+    &RAY_CAST,
+    &RAY_OCCLUSION,
 ];
 
 pub const SCAN_SUMS: Shader = Shader {
@@ -169,3 +172,7 @@ pub const VOXEL_TABLE_INSERT: Shader =
 pub const VOXEL_TABLE_FIND: Shader =
     voxel("voxel_table_find", include_str!("../../../shaders/voxel_table_find.wgsl"), 5);
 pub const VOXEL_SEARCH: Shader = voxel("voxel_search", include_str!("../../../shaders/voxel_search.wgsl"), 4);
+
+/// Shaders of [`crate::ops::rays`]; the operation itself splits what takes long, because it knows how far rays go.
+pub const RAY_CAST: Shader = voxel("ray_cast", include_str!("../../../shaders/ray_cast.wgsl"), 4);
+pub const RAY_OCCLUSION: Shader = voxel("ray_occlusion", include_str!("../../../shaders/ray_occlusion.wgsl"), 3);

@@ -5,6 +5,7 @@
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
 mod conv3x3;
+pub mod rays;
 pub mod scan;
 pub mod segment;
 pub mod sort;

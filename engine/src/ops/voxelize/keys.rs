@@ -134,7 +134,7 @@ fn extract(value: u64, mut mask: u64) -> u64 {
 }
 
 /// A grid as `voxel_cell.wgsl` takes it.
-pub(super) fn grid_params(spec: &GridSpec) -> [u32; 12] {
+pub(in crate::ops) fn grid_params(spec: &GridSpec) -> [u32; 12] {
     let rows = [spec.origin_m, spec.inverse_size(), spec.counts.map(|count| count as f32), spec.voxel_size_m];
     std::array::from_fn(|i| rows[i / 3][i % 3].to_bits())
 }

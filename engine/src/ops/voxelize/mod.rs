@@ -19,6 +19,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{FloatDType, Int, IntDType, Tensor};
 use occam_scene::GridSpec;
 
+pub(super) use keys::grid_params;
 pub use keys::{KeyLayout, NO_VOXEL};
 pub use table::VoxelTable;
 
@@ -134,7 +135,7 @@ pub fn occupancy(points: Tensor<2>, offsets: &[usize], spec: &GridSpec) -> Resul
 }
 
 /// The points as f32, when they, their offsets and the grid fit together.
-fn checked_points(points: Tensor<2>, offsets: &[usize], spec: &GridSpec) -> Result<Tensor<2>> {
+pub(super) fn checked_points(points: Tensor<2>, offsets: &[usize], spec: &GridSpec) -> Result<Tensor<2>> {
     spec.check().map_err(Error::Usage)?;
     let [count, width] = points.dims();
     if width != 3 {
