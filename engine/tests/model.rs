@@ -1,7 +1,7 @@
 //! Networks and losses against PyTorch (golden files of tests/generators/lmscnet.py and loss.py) and against formulas.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -128,7 +128,13 @@ impl ModuleVisitor for Collect {
             None => Some(parameter.val()),
         };
         if let Some(value) = value {
-            let path = self.path.iter().filter(|name| *name != "LmscNet").cloned().collect::<Vec<_>>().join(".");
+            let path = self
+                .path
+                .iter()
+                .filter(|name| !["LmscNet", "SscNet"].contains(&name.as_str()))
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(".");
             self.parameters.insert(path, values(value));
         }
     }
@@ -136,10 +142,10 @@ impl ModuleVisitor for Collect {
 
 /// The network with the weights the generator computes: value `i` of the tensor at place `k` in the order of names is
 /// a multiple of `sin(0.7 i + k)`. They come in through a file under the names of the authors' code.
-fn formula_network(name: &str, device: &Device) -> Network {
+fn formula_network(name: &str, counts: [usize; 3], classes: usize, device: &Device) -> Network {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
-    let mut network = Network::new(name, COUNTS, 1, CLASSES, 3, device).unwrap();
+    let mut network = Network::new(name, counts, 1, classes, 3, device).unwrap();
     network.save_weights(&path).unwrap();
     let filled: Vec<(String, Vec<usize>, Vec<f32>)> = tensors(&path)
         .into_iter()
@@ -176,8 +182,7 @@ fn write_safetensors(path: &Path, tensors: &[(String, Vec<usize>, Vec<f32>)]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn formula_occupancy(device: &Device) -> Tensor<5> {
-    let [x, y, z] = COUNTS;
+fn formula_occupancy([x, y, z]: [usize; 3], device: &Device) -> Tensor<5> {
     let voxels: Vec<f32> = (0..x * y * z).map(|i| if (1.3 * i as f64).sin() > 0.6 { 1.0 } else { 0.0 }).collect();
     Tensor::from_data(TensorData::new(voxels, [1, 1, z, x, y]), device)
 }
@@ -186,8 +191,8 @@ fn formula_occupancy(device: &Device) -> Tensor<5> {
 fn inference_equals_pytorch() {
     for (name, file) in [("lmscnet-ss", "lmscnet-ss.safetensors"), ("lmscnet", "lmscnet-ms.safetensors")] {
         let golden = golden(file);
-        let network = formula_network(name, &cpu());
-        for (scale, logits) in network.scales().iter().zip(network.forward(formula_occupancy(&cpu()))) {
+        let network = formula_network(name, COUNTS, CLASSES, &cpu());
+        for (scale, logits) in network.scales().iter().zip(network.forward(formula_occupancy(COUNTS, &cpu()))) {
             let expected = &golden[&format!("eval.logits.{scale}")];
             assert_eq!(logits.dims().as_slice(), expected.shape().as_slice());
             assert_close(&values(logits), &floats(expected), 1e-5, &format!("{name} 1:{scale}"));
@@ -198,8 +203,8 @@ fn inference_equals_pytorch() {
 #[test]
 fn inference_on_vulkan_equals_pytorch() {
     let device = vulkan();
-    let network = formula_network("lmscnet-ss", &device);
-    let logits = network.forward(formula_occupancy(&device)).remove(0);
+    let network = formula_network("lmscnet-ss", COUNTS, CLASSES, &device);
+    let logits = network.forward(formula_occupancy(COUNTS, &device)).remove(0);
     let expected = &golden("lmscnet-ss.safetensors")["eval.logits.1"];
     assert_close(&values(logits), &floats(expected), 1e-5, "logits");
 }
@@ -210,8 +215,8 @@ fn training_equals_pytorch() {
     for (name, file) in [("lmscnet-ss", "lmscnet-ss.safetensors"), ("lmscnet", "lmscnet-ms.safetensors")] {
         let golden = golden(file);
         let device = cpu().autodiff();
-        let network = formula_network(name, &device);
-        let logits = network.forward(formula_occupancy(&device));
+        let network = formula_network(name, COUNTS, CLASSES, &device);
+        let logits = network.forward(formula_occupancy(COUNTS, &device));
         if let Some(expected) = golden.get("train.logits.1") {
             assert_close(&values(logits[0].clone()), &floats(expected), 1e-5, name);
         }
@@ -247,6 +252,53 @@ fn training_equals_pytorch() {
     }
 }
 
+// ---------------------------------------------------------------------------------------------- SSCNet
+
+const SSCNET_COUNTS: [usize; 3] = [16, 8, 8];
+
+/// Logits, and gradients of every kind of layer, against tests/generators/sscnet.py.
+#[test]
+fn sscnet_equals_pytorch() {
+    let golden = golden("sscnet.safetensors");
+    for device in [cpu(), vulkan()] {
+        let device = device.autodiff();
+        let network = formula_network("sscnet", SSCNET_COUNTS, 3, &device);
+        let logits = network.forward(formula_occupancy(SSCNET_COUNTS, &device)).remove(0);
+        assert_eq!(logits.dims(), [1, 3, 8, 16, 8]);
+        assert_close(&values(logits.clone()), &floats(&golden["logits"]), 1e-5, "logits");
+        let gradients = GradientsParams::from_grads(logits.powi_scalar(2).sum().backward(), &network);
+        let mut by_path = Collect { gradients: Some(gradients), ..Collect::default() };
+        network.visit(&mut by_path);
+        let mut compared = 0;
+        for (key, expected) in golden.iter().filter_map(|(key, data)| Some((key.strip_prefix("gradient.")?, data))) {
+            // Of large gradients the file holds some channels: the first, or those from a number on.
+            let (name, first) = key.split_once(".from.").unwrap_or((key, "0"));
+            let expected_values = floats(expected);
+            let channel = expected.shape().to_vec()[1..].iter().product::<usize>();
+            let start = first.parse::<usize>().unwrap() * channel;
+            let found = &by_path.parameters[name][start..start + expected_values.len()];
+            let largest = expected_values.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+            let scaled = |values: &[f32]| values.iter().map(|v| v / largest).collect::<Vec<_>>();
+            assert_close(&scaled(found), &scaled(&expected_values), 1e-5, key);
+            compared += 1;
+        }
+        assert_eq!(compared, 10);
+    }
+}
+
+#[test]
+fn sscnet_takes_sides_that_divide_by_4_and_any_channels() {
+    let refused = Network::new("sscnet", [64, 62, 8], 1, 3, 0, &cpu()).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("62 voxels along y") && refused.contains("take 60 or 64"), "{refused}");
+    let network = Network::new("sscnet", [8, 4, 12], 3, 5, 0, &cpu()).unwrap();
+    let logits = network.forward(Tensor::zeros([2, 3, 12, 8, 4], &cpu()));
+    assert_eq!(logits.iter().map(Tensor::dims).collect::<Vec<_>>(), [[2, 5, 12, 8, 4]]);
+    assert_eq!(network.scales(), [1]);
+    // 20 classes, as PyTorch counts the network of tests/generators/sscnet_torch.py.
+    let full = Network::new("sscnet", [256, 256, 32], 1, 20, 0, &cpu()).unwrap();
+    assert_eq!(full.num_params(), 1_086_772);
+}
+
 #[test]
 fn the_loss_of_a_step_falls_below_that_of_chance() {
     use burn::optim::AdamWConfig;
@@ -270,8 +322,6 @@ fn the_loss_of_a_step_falls_below_that_of_chance() {
     assert!(losses[29] < 0.3 * losses[0], "{losses:?}");
 }
 
-// ---------------------------------------------------------------------------------------------- weights
-
 #[test]
 fn class_shares_move_every_logit_by_their_logarithm() {
     for name in Network::NAMES {
@@ -290,77 +340,6 @@ fn class_shares_move_every_logit_by_their_logarithm() {
             }
         }
     }
-}
-
-#[test]
-fn weights_survive_a_file_bit_for_bit() {
-    let folder = tempfile::tempdir().unwrap();
-    let paths: [PathBuf; 2] = std::array::from_fn(|i| folder.path().join(format!("{i}.safetensors")));
-    let saved = Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
-    saved.save_weights(&paths[0]).unwrap();
-    let mut loaded = Network::new("lmscnet", [8, 8, 16], 1, 4, 2, &cpu()).unwrap();
-    loaded.load_weights(&paths[0]).unwrap();
-    loaded.save_weights(&paths[1]).unwrap();
-    assert!(std::fs::read(&paths[0]).unwrap() == std::fs::read(&paths[1]).unwrap());
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let plain = folder.path().join("plain");
-        std::fs::write(&plain, "").unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
-        assert_eq!(mode(&paths[0]), mode(&plain), "readable by whom other files are");
-    }
-    let names: Vec<String> = tensors(&paths[0]).into_keys().collect();
-    for name in
-        ["Encoder_block1.2.weight", "Encoder_block2.1.bias", "deconv_1_8__1_2.weight", "seg_head_1_8.bn2.0.weight"]
-    {
-        assert!(names.iter().any(|known| known == name), "{name} not in {names:?}");
-    }
-}
-
-/// A network keeps its weights when a file does not fit, and the error says what does not.
-#[test]
-fn weights_that_do_not_fit_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("weights.safetensors");
-    let mut network = Network::new("lmscnet-ss", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
-    network.save_weights(&path).unwrap();
-    let before = tensors(&path);
-    let refuse = |network: &mut Network, path: &Path| match network.load_weights(path) {
-        Err(Error::Input(error)) => error.to_string(),
-        other => panic!("{other:?}"),
-    };
-
-    let other = folder.path().join("other.safetensors");
-    Network::new("lmscnet-ss", [8, 8, 16], 1, 5, 1, &cpu()).unwrap().save_weights(&other).unwrap();
-    let message = refuse(&mut network, &other);
-    assert!(message.contains("seg_head_1_1.conv_classes.bias") && message.contains("other.safetensors"), "{message}");
-    assert!(message.contains("of shape [5], expected shape [4]: "), "{message}");
-
-    Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap().save_weights(&other).unwrap();
-    assert!(refuse(&mut network, &other).contains("a tensor seg_head_1_2.bn1.0.bias"));
-
-    let mut multiscale = Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
-    assert!(refuse(&mut multiscale, &path).contains("no tensor seg_head_1_2.bn1.0.bias"));
-
-    std::fs::write(&other, &std::fs::read(&path).unwrap()[..1000]).unwrap();
-    refuse(&mut network, &other);
-    std::fs::write(&other, "version https://git-lfs.github.com/spec/v1").unwrap();
-    refuse(&mut network, &other);
-    std::fs::write(&other, [0xff; 64]).unwrap();
-    refuse(&mut network, &other);
-    assert!(refuse(&mut network, &folder.path().join("none")).contains("none"));
-
-    network.save_weights(&other).unwrap();
-    assert!(tensors(&other) == before);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_full_disk_is_told_as_such() {
-    let network = Network::new("lmscnet-ss", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
-    let error = network.save_weights(Path::new("/dev/full")).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
 }
 
 #[test]

@@ -29,6 +29,10 @@ pub struct TrainArgs {
     /// Starting point of all settings; `occam presets` lists them [default: demo]. Decides most of the memory
     #[arg(long, value_name = "NAME", default_value = "demo", hide_default_value = true)]
     preset: String,
+    /// Weights to start from: .safetensors, .pt or .pth, or the folder of a run [default: none, random weights]. Costs no
+    /// memory
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
     /// TOML file of settings on top of the preset, such as a run's config.toml [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -103,6 +107,9 @@ impl TrainArgs {
         let mut config = TrainConfig::from_layers(&self.preset, self.config.as_deref(), &self.sets)?;
         if let Some(data) = &self.data {
             config.data.path = Some(data.clone());
+        }
+        if let Some(weights) = &self.weights {
+            config.model.weights = Some(weights.clone());
         }
         set(&mut config.device, self.device.as_ref());
         set(&mut config.steps.batch, self.batch.as_ref());

@@ -9,6 +9,8 @@ use burn::tensor::activation::relu;
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 
+use super::network::{check_classes, check_sides, set_bias};
+use super::weights::{WeightsFile, WeightsInfo};
 use crate::nn::{Init, conv2d, conv3d};
 use crate::{Error, Result};
 
@@ -38,25 +40,8 @@ impl LmscNetConfig {
     /// [`Error::Usage`] for a side that does not divide by 8, for no channel and for fewer than two classes;
     /// [`Error::TooLarge`] for a grid so high that the weights alone fill the memory.
     pub fn init(&self, init: &mut Init) -> Result<LmscNet> {
-        for (axis, &count) in ["x", "y", "z"].into_iter().zip(&self.counts) {
-            if count == 0 || count % 8 != 0 {
-                let below = count / 8 * 8;
-                let nearest = if below == 0 { "8".to_string() } else { format!("{below} or {}", below + 8) };
-                return Err(Error::Usage(format!(
-                    "the grid has {count} voxels along {axis}, but LMSCNet halves its sides three times, so they must \
-                     divide by 8: take {nearest}"
-                )));
-            }
-        }
-        if self.channels == 0 {
-            return Err(Error::Usage("a network for 0 channels, expected at least 1: occupancy".into()));
-        }
-        if self.classes < 2 {
-            return Err(Error::Usage(format!(
-                "a network for {} classes, expected at least 2: free space and one more",
-                self.classes
-            )));
-        }
+        check_sides(self.counts, 8, "LMSCNet halves its sides three times")?;
+        check_classes(self.channels, self.classes)?;
         let z = self.counts[2];
         if z > MAX_HEIGHT {
             return Err(Error::TooLarge(format!(
@@ -134,6 +119,17 @@ impl LmscNet {
         ("deconv_1_4_to_1_1.", "deconv_1_4__1_1."),
     ];
 
+    /// Which LMSCNet a file of the authors' names holds, if one.
+    pub(super) fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {
+        let [first, class_bias] = ["Encoder_block1.0.weight", "seg_head_1_1.conv_classes.bias"];
+        let Some(tensors) = file.network(&[first, "Encoder_block1.0.bias", class_bias])? else { return Ok(None) };
+        let shape = |name: &str| tensors.get(name).map(|tensor| tensor.shape.to_vec()).unwrap_or_default();
+        let (&[height, inputs, ..], &[classes]) = (&*shape(first), &*shape(class_bias)) else { return Ok(None) };
+        let network = if tensors.contains_key("seg_head_1_2.conv_classes.bias") { "lmscnet" } else { "lmscnet-ss" };
+        // Each channel comes with all heights.
+        Ok(Some(WeightsInfo { network, channels: inputs / height.max(1), height: Some(height), classes }))
+    }
+
     /// Logits `[B, classes, Z, X, Y]` from features `[B, channels, Z, X, Y]`; of the multiscale network also those at 1/2, 1/4
     /// and 1/8, in that order.
     ///
@@ -178,13 +174,7 @@ impl LmscNet {
     pub fn set_class_bias(&mut self, logits: &[f32]) {
         let coarse = [&mut self.seg_head_1_2, &mut self.seg_head_1_4, &mut self.seg_head_1_8];
         for head in std::iter::once(&mut self.seg_head_1_1).chain(coarse.into_iter().flatten()) {
-            head.conv_classes.bias = head.conv_classes.bias.take().map(|bias| {
-                bias.map(|old| {
-                    let trains = old.is_require_grad();
-                    let new = Tensor::from_data(logits, &old.device());
-                    if trains { new.require_grad() } else { new }
-                })
-            });
+            set_bias(&mut head.conv_classes.bias, logits);
         }
     }
 

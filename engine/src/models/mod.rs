@@ -2,7 +2,10 @@
 
 mod lmscnet;
 mod network;
+mod sscnet;
 pub(crate) mod weights;
 
 pub use lmscnet::{LmscNet, LmscNetConfig};
 pub use network::Network;
+pub use sscnet::{SscNet, SscNetConfig};
+pub use weights::WeightsInfo;

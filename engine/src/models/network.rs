@@ -3,11 +3,13 @@
 use std::io;
 use std::path::Path;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use occam_scene::error::Place;
 
 use super::lmscnet::{LmscNet, LmscNetConfig};
-use super::weights;
+use super::sscnet::{SscNet, SscNetConfig};
+use super::weights::{self, WeightsFile, WeightsInfo};
 use crate::nn::Init;
 use crate::{Error, Result};
 
@@ -15,11 +17,18 @@ use crate::{Error, Result};
 #[derive(Module, Debug)]
 pub enum Network {
     LmscNet(LmscNet),
+    SscNet(SscNet),
 }
 
 impl Network {
     /// Names that [`Network::new`] knows.
-    pub const NAMES: [&str; 2] = ["lmscnet-ss", "lmscnet"];
+    pub const NAMES: [&str; 3] = ["lmscnet-ss", "lmscnet", "sscnet"];
+
+    /// # Errors
+    /// [`Error::Usage`] for a name that is none of [`Network::NAMES`], with the nearest of them.
+    pub fn check_name(name: &str) -> Result<()> {
+        if Self::NAMES.contains(&name) { Ok(()) } else { Err(unknown(name)) }
+    }
 
     /// A fresh network for grids of `counts` voxels along x, y, z with `channels` features a voxel. The same `seed` gives
     /// the same weights on every device.
@@ -34,13 +43,15 @@ impl Network {
         seed: u64,
         device: &Device,
     ) -> Result<Self> {
-        let multiscale = match name {
-            "lmscnet-ss" => false,
-            "lmscnet" => true,
-            _ => return Err(unknown(name)),
-        };
-        let config = LmscNetConfig { counts, channels, classes, multiscale };
-        Ok(Self::LmscNet(config.init(&mut Init::new(seed, device))?))
+        let mut init = Init::new(seed, device);
+        match name {
+            "lmscnet-ss" | "lmscnet" => {
+                let config = LmscNetConfig { counts, channels, classes, multiscale: name == "lmscnet" };
+                Ok(Self::LmscNet(config.init(&mut init)?))
+            }
+            "sscnet" => Ok(Self::SscNet(SscNetConfig { counts, channels, classes }.init(&mut init)?)),
+            _ => Err(unknown(name)),
+        }
     }
 
     /// Logits `[B, classes, Z/s, X/s, Y/s]` for every scale `s` of [`Network::scales`], in that order, from features
@@ -48,6 +59,7 @@ impl Network {
     pub fn forward(&self, features: Tensor<5>) -> Vec<Tensor<5>> {
         match self {
             Self::LmscNet(network) => network.forward(features),
+            Self::SscNet(network) => vec![network.forward(features)],
         }
     }
 
@@ -59,6 +71,7 @@ impl Network {
         let logits: Vec<f32> = shares.iter().map(|share| (share / sum).max(1e-6).ln() as f32).collect();
         match self {
             Self::LmscNet(network) => network.set_class_bias(&logits),
+            Self::SscNet(network) => network.set_class_bias(&logits),
         }
     }
 
@@ -66,6 +79,7 @@ impl Network {
     pub fn scales(&self) -> &'static [usize] {
         match self {
             Self::LmscNet(network) => network.scales(),
+            Self::SscNet(_) => &[1],
         }
     }
 
@@ -78,21 +92,89 @@ impl Network {
         weights::save(self, path, self.original_names())
     }
 
-    /// Replaces the weights by those of a file. On an error the network is as it was.
+    /// Replaces the weights by those of a file: safetensors, or what `torch.save` wrote of the network's PyTorch original
+    /// (its state dict, or a checkpoint that holds one). Nothing in it is executed. On an error the network is as it was.
     ///
     /// # Errors
-    /// [`Error::Input`] when the file cannot be read, lacks a tensor, has one too many, or one of another shape.
+    /// [`Error::Input`] when the file cannot be read, holds more than tensors and plain values, lacks a tensor, has one too
+    /// many, or one of another shape.
     pub fn load_weights(&mut self, path: &Path) -> Result<()> {
         let names = self.original_names();
-        weights::load(self, path, names)
+        let file = WeightsFile::open(path)?;
+        weights::load(self, &file, names).map_err(|error| match (error, recognise(&file)) {
+            (Error::Input(error), Ok(Some(info))) if error.hint.is_empty() => {
+                error.hint(format!("The file holds {info}")).into()
+            }
+            (error, _) => error,
+        })
+    }
+
+    /// Which network the file of weights belongs to, by the names and shapes of its tensors.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when the file cannot be read, or holds none of the networks here.
+    pub fn describe_weights(path: &Path) -> Result<WeightsInfo> {
+        let file = WeightsFile::open(path)?;
+        recognise(&file)?.ok_or_else(|| {
+            let some: Vec<&str> = file.names().take(3).collect();
+            let found =
+                if some.is_empty() { "no tensor".into() } else { format!("tensors such as {}", some.join(", ")) };
+            let expected = format!("those of one of the networks {}", Self::NAMES.join(", "));
+            occam_scene::Error::new(path, Place::File, found, expected).into()
+        })
     }
 
     /// Beginnings of parameter names here and in the PyTorch original, where they differ.
     fn original_names(&self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::LmscNet(_) => &LmscNet::ORIGINAL_NAMES,
+            Self::SscNet(_) => &[],
         }
     }
+}
+
+fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {
+    match LmscNet::recognise(file)? {
+        Some(info) => Ok(Some(info)),
+        None => SscNet::recognise(file),
+    }
+}
+
+/// Refuses a grid whose sides do not divide by `factor`; `why` begins the reason.
+pub(super) fn check_sides(counts: [usize; 3], factor: usize, why: &str) -> Result<()> {
+    for (axis, count) in ["x", "y", "z"].into_iter().zip(counts) {
+        if count == 0 || count % factor != 0 {
+            let below = count / factor * factor;
+            let nearest = if below == 0 { factor.to_string() } else { format!("{below} or {}", below + factor) };
+            return Err(Error::Usage(format!(
+                "the grid has {count} voxels along {axis}, but {why}, so they must divide by {factor}: take {nearest}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_classes(channels: usize, classes: usize) -> Result<()> {
+    if channels == 0 {
+        return Err(Error::Usage("a network for 0 channels, expected at least 1: occupancy".into()));
+    }
+    if classes < 2 {
+        return Err(Error::Usage(format!(
+            "a network for {classes} classes, expected at least 2: free space and one more"
+        )));
+    }
+    Ok(())
+}
+
+/// Sets the bias of a layer; it trains if it did.
+pub(super) fn set_bias(bias: &mut Option<Param<Tensor<1>>>, values: &[f32]) {
+    *bias = bias.take().map(|bias| {
+        bias.map(|old| {
+            let trains = old.is_require_grad();
+            let new = Tensor::from_data(values, &old.device());
+            if trains { new.require_grad() } else { new }
+        })
+    });
 }
 
 fn unknown(name: &str) -> Error {

@@ -31,3 +31,16 @@ pub fn conv3d(layer: &Conv3d, x: Tensor<5>) -> Tensor<5> {
         None => y,
     }
 }
+
+/// `[B, in, D, H, W]` to `[B, out, D, H, W]` with a kernel of one voxel: a product of matrices.
+pub fn conv1x1x1(layer: &Conv3d, x: Tensor<5>) -> Tensor<5> {
+    let [batch, channels_in, d, h, w] = x.dims();
+    let weight = layer.weight.val();
+    let channels_out = weight.dims()[0];
+    let weight = weight.reshape([1, channels_out, channels_in]);
+    let y = weight.matmul(x.reshape([batch, channels_in, d * h * w])).reshape([batch, channels_out, d, h, w]);
+    match &layer.bias {
+        Some(bias) => y + bias.val().reshape([1, channels_out, 1, 1, 1]),
+        None => y,
+    }
+}

@@ -1,7 +1,10 @@
 //! First weights of layers, drawn on the host: the same seed gives the same network on every device.
 
 use burn::module::Param;
-use burn::nn::conv::{Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvTranspose2d, ConvTranspose2dConfig};
+use burn::nn::conv::{
+    Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
+    ConvTranspose3dConfig,
+};
 use burn::nn::{BatchNorm, BatchNormConfig, Initializer, PaddingConfig2d, PaddingConfig3d};
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -65,20 +68,47 @@ impl Init {
         conv
     }
 
-    /// 3x3x3 convolution over `[B, in, D, H, W]`, same size out; weights and bias uniform within `1/sqrt(in * 27)`, as
-    /// PyTorch draws them.
+    /// 3x3x3 convolution over `[B, in, D, H, W]`, same size out; weights and bias as in [`Init::conv3d_strided`].
     pub fn conv3d(&mut self, channels_in: usize, channels_out: usize, dilation: usize, bias: bool) -> Conv3d {
-        let mut conv = Conv3dConfig::new([channels_in, channels_out], [3, 3, 3])
+        let config = Conv3dConfig::new([channels_in, channels_out], [3; 3])
             .with_padding(PaddingConfig3d::Explicit(dilation, dilation, dilation))
             .with_dilation([dilation; 3])
-            .with_bias(bias)
-            .with_initializer(Initializer::Zeros)
-            .init(&self.device);
-        let bound = 1.0 / ((channels_in * 27) as f64).sqrt();
-        conv.weight = self.uniform([channels_out, channels_in, 3, 3, 3], bound);
-        if bias {
+            .with_bias(bias);
+        self.draw_conv3d(&config)
+    }
+
+    /// Convolution with a cubic kernel of odd side `kernel` over `[B, in, D, H, W]`; the sides come out divided by
+    /// `stride`. Weights and bias are uniform within `1/sqrt(in * kernel^3)`, as PyTorch draws them.
+    pub fn conv3d_strided(&mut self, channels_in: usize, channels_out: usize, kernel: usize, stride: usize) -> Conv3d {
+        let padding = kernel / 2;
+        let config = Conv3dConfig::new([channels_in, channels_out], [kernel; 3])
+            .with_stride([stride; 3])
+            .with_padding(PaddingConfig3d::Explicit(padding, padding, padding));
+        self.draw_conv3d(&config)
+    }
+
+    fn draw_conv3d(&mut self, config: &Conv3dConfig) -> Conv3d {
+        let mut conv = config.clone().with_initializer(Initializer::Zeros).init(&self.device);
+        let [channels_in, channels_out] = config.channels;
+        let [d, h, w] = config.kernel_size;
+        let bound = 1.0 / ((channels_in * d * h * w) as f64).sqrt();
+        conv.weight = self.uniform([channels_out, channels_in, d, h, w], bound);
+        if config.bias {
             conv.bias = Some(self.uniform([channels_out], bound));
         }
+        conv
+    }
+
+    /// Transposed convolution over `[B, in, D, H, W]` whose cubic kernels do not overlap: the sides come out times
+    /// `kernel`. Weights and bias are uniform within `1/sqrt(out * kernel^3)`, as PyTorch draws them.
+    pub fn conv_transpose3d(&mut self, channels_in: usize, channels_out: usize, kernel: usize) -> ConvTranspose3d {
+        let mut conv = ConvTranspose3dConfig::new([channels_in, channels_out], [kernel; 3])
+            .with_stride([kernel; 3])
+            .with_initializer(Initializer::Zeros)
+            .init(&self.device);
+        let bound = 1.0 / ((channels_out * kernel.pow(3)) as f64).sqrt();
+        conv.weight = self.uniform([channels_in, channels_out, kernel, kernel, kernel], bound);
+        conv.bias = Some(self.uniform([channels_out], bound));
         conv
     }
 

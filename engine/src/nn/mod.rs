@@ -2,6 +2,8 @@
 
 mod conv;
 mod init;
+mod pool;
 
-pub use conv::{conv2d, conv3d};
+pub use conv::{conv1x1x1, conv2d, conv3d};
 pub use init::Init;
+pub use pool::halve3d;

@@ -63,8 +63,12 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let classes = splits.training.labels().len();
     let work = fits::Work::Training { batch: config.steps.batch, workers: config.data.workers };
     fits::check(&device, &config.grid, classes, work)?;
-    let mut network =
-        Network::new(&config.model.network, config.grid.counts, 1, classes, config.seed, &device.clone().autodiff())?;
+    let mut network = match plan {
+        Plan::Fresh(_) => fresh_network(&config, classes, &device)?,
+        Plan::Resumed { checkpoint, state, .. } => {
+            checkpoint::load_network(checkpoint, state, &device.clone().autodiff())?
+        }
+    };
     let steps_per_epoch = splits.training.len() as f64 / (config.steps.batch * config.steps.accumulate) as f64;
     let total_steps = match (plan, config.steps.steps) {
         (Plan::Resumed { state, .. }, _) => state.total_steps,
@@ -72,9 +76,6 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         (_, steps) => steps,
     };
     let schedule = Schedule::new(&config.optim, total_steps, steps_per_epoch)?;
-    if let Plan::Resumed { checkpoint, .. } = plan {
-        network.load_weights(&checkpoint.join(checkpoint::WEIGHTS))?;
-    }
     let folder = match plan {
         Plan::Fresh(_) => RunFolder::create(&config, &opened.label)?,
         Plan::Resumed { run, state, .. } => RunFolder::resume(run, state.step)?,
@@ -117,7 +118,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
             labels: splits.training.labels().clone(),
         },
     };
-    if matches!(plan, Plan::Fresh(_)) {
+    if matches!(plan, Plan::Fresh(_)) && config.model.weights.is_none() {
         let counts = statistics.counts.iter().zip(&state.class_weights);
         let shares: Vec<f64> = counts.map(|(count, weight)| *count as f64 * f64::from(*weight)).collect();
         network.set_class_shares(&shares);
@@ -152,6 +153,16 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         baselines,
         peak_bytes: gpu::memory_use(&trainer.device).map(|memory| memory.peak_bytes),
     })
+}
+
+/// The network of a run that begins, from `model.weights` when the configuration names them.
+fn fresh_network(config: &TrainConfig, classes: usize, device: &Device) -> Result<Network> {
+    let device = device.clone().autodiff();
+    let mut network = Network::new(&config.model.network, config.grid.counts, 1, classes, config.seed, &device)?;
+    if let Some(path) = &config.model.weights {
+        network.load_weights(&checkpoint::weights_file(path)?)?;
+    }
+    Ok(network)
 }
 
 fn weights(from: ClassWeights, counts: &[u64], samples: usize) -> Vec<f32> {

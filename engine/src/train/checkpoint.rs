@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
+use burn::tensor::Device;
 use occam_scene::LabelMap;
 use occam_scene::error::Place;
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,32 @@ pub fn find(path: &Path, prefer_best: bool) -> Result<PathBuf> {
     Err(occam_scene::Error::new(path, Place::File, found, "the folder of a run or of one of its checkpoints")
         .hint("`occam train` prints it when it ends")
         .into())
+}
+
+/// The file of weights at a path: the path itself, or that of the best checkpoint when it is a run's folder.
+///
+/// # Errors
+/// [`Error::Input`] for a folder without a checkpoint.
+pub fn weights_file(path: &Path) -> Result<PathBuf> {
+    if path.is_dir() { Ok(find(path, true)?.join(WEIGHTS)) } else { Ok(path.to_path_buf()) }
+}
+
+/// The network of a checkpoint, with its weights, on `device`.
+///
+/// # Errors
+/// [`Error::Input`] when the state describes a network that cannot be, and for weights that do not belong to it.
+pub fn load_network(folder: &Path, state: &State, device: &Device) -> Result<Network> {
+    let State { config, labels, .. } = state;
+    let network = Network::new(&config.model.network, config.grid.counts, 1, labels.len(), config.seed, device);
+    let mut network = network.map_err(|error| match error {
+        Error::Usage(why) => {
+            let expected = "a network and a grid that go together";
+            occam_scene::Error::new(folder.join(STATE), Place::File, why, expected).into()
+        }
+        other => other,
+    })?;
+    network.load_weights(&folder.join(WEIGHTS))?;
+    Ok(network)
 }
 
 /// Step of the best checkpoint of a run; `None` when the run names none, `Err` tells why the one it names is of no use.

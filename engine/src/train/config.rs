@@ -7,6 +7,7 @@ use occam_scene::GridSpec;
 use serde::{Deserialize, Serialize};
 
 pub use crate::data::{AugmentConfig, DataConfig};
+use crate::models::Network;
 use crate::{Error, Result};
 
 /// The effective configuration of a run, written to `config.toml` in its folder.
@@ -34,8 +35,10 @@ pub struct TrainConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// `lmscnet-ss` or `lmscnet` (multiscale).
+    /// One of [`Network::NAMES`].
     pub network: String,
+    /// File of weights, or a run, that training starts from.
+    pub weights: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,7 +107,13 @@ impl TrainConfig {
         whole("steps.accumulate", steps.accumulate, 1..=MAX_SAMPLES)?;
         whole("steps.steps", steps.steps, 0..=MAX_STEPS)?;
         whole("steps.epochs", steps.epochs, 0..=MAX_STEPS)?;
-        for (key, path) in [("runs", Some(&self.runs)), ("data.path", data.path.as_ref())] {
+        Network::check_name(&self.model.network)?;
+        let paths = [
+            ("runs", Some(&self.runs)),
+            ("data.path", data.path.as_ref()),
+            ("model.weights", self.model.weights.as_ref()),
+        ];
+        for (key, path) in paths {
             if let Some(path) = path.filter(|path| path.to_str().is_none()) {
                 return Err(Error::Usage(format!("{key} = {}, expected a path in UTF-8", path.display())));
             }

@@ -17,7 +17,7 @@ const PRESETS: [(&str, &str); 3] = [
 ];
 
 /// Keys that may be absent from a complete configuration, with an example of their type.
-const OPTIONAL: [(&str, &str, &str); 1] = [("data", "path", "a path")];
+const OPTIONAL: [(&str, &str, &str); 2] = [("data", "path", "a path"), ("model", "weights", "a path")];
 
 /// Table that a run adds to its `config.toml`; it decides nothing and is passed over on reading.
 pub(super) const RUN_TABLE: &str = "run";

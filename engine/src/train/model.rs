@@ -32,11 +32,9 @@ pub struct Model {
 pub fn load_model(path: &Path, device: &Device) -> Result<Model> {
     let folder = checkpoint::find(path, true)?;
     let state = checkpoint::read_state(&folder)?;
+    fits::check(device, &state.config.grid, state.labels.len(), fits::Work::Prediction)?;
+    let network = checkpoint::load_network(&folder, &state, device)?;
     let config = state.config;
-    fits::check(device, &config.grid, state.labels.len(), fits::Work::Prediction)?;
-    let mut network =
-        Network::new(&config.model.network, config.grid.counts, 1, state.labels.len(), config.seed, device)?;
-    network.load_weights(&folder.join(checkpoint::WEIGHTS))?;
     Ok(Model {
         spec: config.grid,
         labels: state.labels,

@@ -24,6 +24,9 @@ pub struct InfoArgs {
     /// 32-bit floats a point in .bin files: 4 for KITTI, 5 for nuScenes [default: the plausible one]
     #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
     stride: Option<usize>,
+    /// Read the points that are there when a PLY file was cut off
+    #[arg(long)]
+    lenient: bool,
     /// Names of the classes: demo, semantic-kitti or occ3d-nuscenes [default: by the kind of file]
     #[arg(long, value_name = "MAP", value_parser = label_map)]
     labels: Option<LabelMap>,
@@ -79,7 +82,7 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
         }
         _ => {}
     }
-    let options = ReadOptions { bin_stride: args.stride, ..ReadOptions::default() };
+    let options = ReadOptions { bin_stride: args.stride, lenient: args.lenient };
     cloud::facts(path, &options, args.labels.as_ref())
 }
 

@@ -46,6 +46,9 @@ pub struct PredictArgs {
     /// 32-bit floats a point in .bin files: 4 for KITTI, 5 for nuScenes [default: the plausible one]
     #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
     stride: Option<usize>,
+    /// Predict from the points that are there when a PLY file was cut off
+    #[arg(long)]
+    lenient: bool,
     /// Seed of the demo world to scan instead of files
     #[arg(long, value_name = "SEED", conflicts_with = "scans")]
     demo: Option<u64>,
@@ -108,7 +111,7 @@ pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
         out.note(notice);
     }
     let model = load_model(&args.model, &device.device)?;
-    let options = ReadOptions { bin_stride: args.stride, ..ReadOptions::default() };
+    let options = ReadOptions { bin_stride: args.stride, lenient: args.lenient };
     let (sources, stems) = if args.scans.is_empty() {
         let seed = args.demo.unwrap_or(DEMO_SEED);
         (vec![Source::Demo(seed)], vec![format!("demo-{seed}")])

@@ -86,16 +86,20 @@ pub fn read_labelled_cloud(path: &Path, labels: &Path, options: &ReadOptions) ->
 }
 
 fn read_every_point(path: &Path, options: &ReadOptions) -> Result<ReadCloud> {
-    let bytes = bytes::load(path)?;
-    bytes::refuse_foreign(path, &bytes)?;
-    if ply::is_ply(&bytes) || bytes::has_extension(path, &["ply"]) {
-        ply::read(path, &bytes, options)
+    parse_every_point(path, &bytes::load(path)?, options)
+}
+
+/// `path` tells the extension and stands in messages; only `bytes` are read.
+fn parse_every_point(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<ReadCloud> {
+    bytes::refuse_foreign(path, bytes)?;
+    if ply::is_ply(bytes) || bytes::has_extension(path, &["ply"]) {
+        ply::read(path, bytes, options)
     } else if bytes.starts_with(npy::MAGIC) || bytes::has_extension(path, &["npy"]) {
-        npy::read_cloud(path, &bytes)
+        npy::read_cloud(path, bytes)
     } else if bytes.starts_with(npz::MAGIC) || bytes::has_extension(path, &["npz"]) {
-        npz::read_cloud(path, &bytes)
+        npz::read_cloud(path, bytes)
     } else if bytes::has_extension(path, &["bin"]) {
-        bin::read(path, &bytes, options)
+        bin::read(path, bytes, options)
     } else if bytes::has_extension(path, &["label"]) {
         Err(Error::new(path, Place::File, "labels", "points").hint("Name the scan that they belong to"))
     } else {

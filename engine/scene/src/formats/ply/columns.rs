@@ -4,13 +4,17 @@ use std::path::Path;
 
 use super::super::bytes::count;
 use super::super::origin;
-use super::header::{Element, Kind, Scalar};
+use super::header::{Element, Kind, Property, Scalar};
 use super::table::Table;
 use crate::cloud::PointCloud;
 use crate::error::{Error, Place, Result};
 
 /// Most unused properties that a note lists.
 const LISTED: usize = 6;
+/// Most properties that an error lists.
+const MOST_NAMED: usize = 40;
+/// Float colours in 0 to 1 may shine brighter than white; above this they are meant as 0 to 255.
+const BRIGHTEST: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -75,7 +79,11 @@ impl Roles {
         let has = |columns: &[Column], role| columns.iter().any(|c| c.role == role);
         let coordinates = [Role::X, Role::Y, Role::Z];
         if coordinates.iter().any(|role| !has(&columns, *role)) {
-            let names: Vec<&str> = element.properties.iter().map(|p| p.name.as_str()).collect();
+            let name = |p: &Property| match p.kind {
+                Kind::Scalar(_) => p.name.clone(),
+                Kind::List { .. } => format!("{} (a list)", p.name),
+            };
+            let names: Vec<String> = element.properties.iter().take(MOST_NAMED).map(name).collect();
             let found =
                 if names.is_empty() { "no properties".into() } else { format!("the properties {}", names.join(", ")) };
             let expected = format!("x, y and z in the element {}", element.name);
@@ -109,7 +117,11 @@ fn note_unused(element: &Element, columns: &[Column], notes: &mut Vec<String>) {
         .properties
         .iter()
         .enumerate()
-        .filter(|(index, _)| columns.iter().all(|c| c.property != *index))
+        .filter(|(index, property)| {
+            // The second of two equal names has a note of its own.
+            let first = element.properties.iter().position(|p| p.name == property.name) == Some(*index);
+            first && columns.iter().all(|c| c.property != *index)
+        })
         .map(|(_, property)| property.name.as_str())
         .collect();
     if !unused.is_empty() {
@@ -133,11 +145,24 @@ pub(super) fn cloud(table: &Table, element: &Element, roles: &Roles, notes: &mut
         (0..rows).map(|row| slots.map(|slot| (table.value(row, slot) * scale).round() as u8)).collect()
     });
     cloud.intensity = roles.slot(Role::Intensity).map(|slot| column(slot).map(|v| v as f32).collect());
-    cloud.time = roles.slot(Role::Time).map(|slot| column(slot).collect());
+    cloud.time = roles.slot(Role::Time).map(|slot| seconds(column(slot).collect(), roles.0[slot].kind, notes));
     cloud.label = roles.slot(Role::Label).map(|slot| ids(column(slot), u16::MAX, "label", notes));
     cloud.ring = roles.slot(Role::Ring).map(|slot| ids(column(slot), u16::MAX, "ring", notes));
     cloud.instance = roles.slot(Role::Instance).map(|slot| ids(column(slot), u32::MAX, "instance", notes));
     cloud
+}
+
+/// Seconds since the first of them.
+fn seconds(mut times: Vec<f64>, kind: Scalar, notes: &mut Vec<String>) -> Vec<f64> {
+    let start = times.iter().copied().filter(|time| time.is_finite()).fold(f64::INFINITY, f64::min);
+    if start.is_finite() && start != 0.0 {
+        times.iter_mut().for_each(|time| *time -= start);
+        notes.push(format!("times count from the first one, {start}"));
+    }
+    if kind.range().is_some() {
+        notes.push("times are whole numbers; taken for seconds, though they may be of another unit".into());
+    }
+    times
 }
 
 /// Factor to 0..255. One for the whole file: single points cannot tell dark 16-bit colours from bright 8-bit ones.
@@ -146,17 +171,21 @@ fn colour_scale(table: &Table, slots: [usize; 3], roles: &Roles, element: &str, 
     if kinds.iter().all(|kind| matches!(kind, Scalar::U8 | Scalar::I8)) {
         return 1.0;
     }
-    let rows = 0..table.len();
-    let largest = rows.flat_map(|row| slots.map(|slot| table.value(row, slot))).fold(0.0, f64::max);
+    let values = || (0..table.len()).flat_map(|row| slots.map(|slot| table.value(row, slot))).filter(|v| v.is_finite());
+    let largest = values().fold(0.0, f64::max);
     if kinds.iter().any(|kind| matches!(kind, Scalar::F32 | Scalar::F64)) {
-        if largest <= 1.0 {
-            return 255.0;
+        let unit = largest <= 1.0 || (largest <= BRIGHTEST && values().any(|value| value.fract() != 0.0));
+        let range = match (unit, largest > 255.0) {
+            (true, _) => 1.0,
+            (false, false) => 255.0,
+            (false, true) => 65_535.0,
+        };
+        if largest > 1.0 {
+            notes.push(format!("colours of the element {element} are floats up to {largest}; read as 0 to {range}"));
         }
-        notes.push(format!("colours of the element {element} are floats up to {largest}; read as 0 to 255"));
-    } else if largest > 255.0 {
-        return 255.0 / 65_535.0;
+        return 255.0 / range;
     }
-    1.0
+    if largest > 255.0 { 255.0 / 65_535.0 } else { 1.0 }
 }
 
 /// Whole numbers of 0 to `largest`; anything else becomes `largest`, which no class or beam has, and is counted.

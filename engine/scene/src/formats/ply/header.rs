@@ -7,6 +7,8 @@ use crate::error::{Error, Place, Result};
 
 /// Headers of real files stay under 10 KiB; a longer search would read a body.
 const LONGEST_HEADER: usize = 64 << 10;
+/// Splats have about 60; more come from a damaged header.
+const MOST_PROPERTIES: usize = 1024;
 const KEYWORDS: [&str; 6] = ["format", "comment", "obj_info", "element", "property", "end_header"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +149,9 @@ impl Header {
                     let parsed = parse_format(arguments, &mut notes).ok_or_else(|| {
                         error(quote(line), "format ascii, binary_little_endian or binary_big_endian, then 1.0")
                     })?;
+                    if encoding.is_some_and(|before| before != parsed) {
+                        return Err(error(quote(line), "one format: a line before names another"));
+                    }
                     encoding = Some(parsed);
                 }
                 b"element" => {
@@ -158,7 +163,12 @@ impl Header {
                     let property = parse_property(arguments).map_err(|expected| error(quote(line), expected))?;
                     let element =
                         elements.last_mut().ok_or_else(|| error(quote(line), "an element before its properties"))?;
-                    if element.properties.iter().any(|p| p.name == property.name) {
+                    if element.properties.len() == MOST_PROPERTIES {
+                        let found = format!("more than {MOST_PROPERTIES} properties of the element {}", element.name);
+                        return Err(error(found, "at most 1024").hint("The header is damaged"));
+                    }
+                    // Once a name: it is the second of how many there may be.
+                    if element.properties.iter().filter(|p| p.name == property.name).count() == 1 {
                         let Element { name, .. } = element;
                         notes.push(format!(
                             "the element {name} has two properties {}; the first is used",

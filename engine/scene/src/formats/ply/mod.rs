@@ -42,11 +42,10 @@ pub(super) fn read(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<R
             let found = if names.is_empty() { "no element".into() } else { format!("only {}", names.join(", ")) };
             Error::new(path, Place::File, found, "an element named vertex with the points")
         })?;
-    let (before, rest) = header.elements.split_at(index);
-    let element = &rest[0];
+    let element = &header.elements[index];
     let mut notes = header.notes.clone();
     let roles = columns::Roles::of(path, element, &mut notes)?;
-    let table = table::read(path, bytes, &header, before, element, &roles.properties(), options.lenient, &mut notes)?;
+    let table = table::read(path, bytes, &header, index, &roles.properties(), options.lenient, &mut notes)?;
     let cloud = columns::cloud(&table, element, &roles, &mut notes);
     Ok(ReadCloud { cloud, format: format!("PLY {}", header.encoding.name()), notes })
 }
@@ -55,5 +54,5 @@ pub(super) fn read(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<R
 fn too_short(path: &Path, place: Place, element: &Element, rows: u64, left: &str) -> Error {
     let found = format!("{}{left}", count(rows, "row"));
     Error::new(path, place, found, format!("{} of the element {}", element.count, element.name))
-        .hint("The file was cut off or its header is wrong: copy or export it again")
+        .hint("The file was cut off or its header is wrong: copy or export it again, or keep the rows that are there (--lenient)")
 }

@@ -7,6 +7,9 @@ use super::header::{Element, Encoding, Header, Kind, Property, Scalar};
 use super::too_short;
 use crate::error::{Error, Place, Result};
 
+/// A row of 1,024 numbers takes 24 KiB; longer lines have lost their ends.
+const LONGEST_LINE: usize = 1 << 20;
+
 /// Numbers of the rows, one slot for each property that was asked for.
 pub(super) enum Table<'a> {
     /// Rows of one size, read where they lie.
@@ -60,38 +63,70 @@ fn scalar(bytes: &[u8], kind: Scalar, big_endian: bool) -> Option<f64> {
     })
 }
 
-/// Reads the rows of `element`, which stands behind the elements `before`; `wanted` are its properties to keep.
-#[allow(clippy::too_many_arguments)]
+/// Reads the rows of the element number `index`; `wanted` are its properties to keep.
 pub(super) fn read<'a>(
     path: &Path,
     bytes: &'a [u8],
     header: &Header,
-    before: &[Element],
-    element: &Element,
+    index: usize,
     wanted: &[usize],
     lenient: bool,
     notes: &mut Vec<String>,
 ) -> Result<Table<'a>> {
+    let (before, element, behind) = (&header.elements[..index], &header.elements[index], &header.elements[index + 1..]);
     let table = match header.encoding {
         Encoding::Ascii => {
-            let mut words = Words { bytes, at: header.body, line: header.body_line };
+            let mut words = Words { path, bytes, at: header.body, line: header.body_line, line_start: header.body };
+            let mut rows_behind = header.elements.iter().fold(0_u64, |sum, e| sum.saturating_add(e.count));
             for skipped in before {
-                ascii_rows(path, &mut words, skipped, &[], false, &mut Vec::new())?;
+                rows_behind = rows_behind.saturating_sub(skipped.count);
+                ascii_rows(&mut words, skipped, &[], rows_behind, false, &mut Vec::new())?;
             }
-            ascii_rows(path, &mut words, element, wanted, lenient, notes)?
+            rows_behind = rows_behind.saturating_sub(element.count);
+            let table = ascii_rows(&mut words, element, wanted, rows_behind, lenient, notes)?;
+            if rows_behind == 0 && words.next()?.is_some() {
+                notes.push(format!("line {} and what follows is more than the header declares", words.line));
+            }
+            table
         }
         Encoding::Little | Encoding::Big => {
             let mut body = Body { bytes, at: header.body, big_endian: header.encoding == Encoding::Big };
             for skipped in before {
                 binary_rows(path, &mut body, skipped, &[], false)?;
             }
-            binary_rows(path, &mut body, element, wanted, lenient)?
+            let table = binary_rows(path, &mut body, element, wanted, lenient)?;
+            note_bytes_behind(&body, behind, notes);
+            table
         }
     };
     if (table.len() as u64) < element.count {
         notes.push(format!("the file ends after {} of {} points", table.len(), element.count));
     }
     Ok(table)
+}
+
+/// More bytes than declared often mean that the header lacks a property, and that the points are wrong.
+fn note_bytes_behind(body: &Body, behind: &[Element], notes: &mut Vec<String>) {
+    let mut expected = 0_u64;
+    for element in behind {
+        let Some(stride) = fixed_stride(element) else { return };
+        expected = expected.saturating_add(element.count.saturating_mul(stride as u64));
+    }
+    let left = body.left().len() as u64;
+    if left > expected {
+        let more = count(left - expected, "byte");
+        notes.push(format!(
+            "the file has {more} more than its header declares: if the points look wrong, the header is"
+        ));
+    }
+}
+
+/// Bytes of a row, where all rows have the same.
+fn fixed_stride(element: &Element) -> Option<usize> {
+    element.properties.iter().try_fold(0, |stride, property| match property.kind {
+        Kind::Scalar(kind) => Some(stride + kind.size()),
+        Kind::List { .. } => None,
+    })
 }
 
 /// Place in a binary body.
@@ -206,24 +241,30 @@ fn binary_row(path: &Path, body: &mut Body, element: &Element, row: &mut [f64]) 
 
 /// Blank-separated words of an ascii body. Rows may be split over lines and have blank lines between them.
 struct Words<'a> {
+    path: &'a Path,
     bytes: &'a [u8],
     at: usize,
     line: u64,
+    line_start: usize,
 }
 
 impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            let byte = *self.bytes.get(self.at)?;
-            if !byte.is_ascii_whitespace() {
-                break;
-            }
-            self.step_over(byte);
+    fn next(&mut self) -> Result<Option<&'a [u8]>> {
+        self.skip_blanks();
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
         }
-        let rest = &self.bytes[self.at..];
         let length = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
         self.at += length;
-        Some(&rest[..length])
+        self.check_line()?;
+        Ok(Some(&rest[..length]))
+    }
+
+    fn skip_blanks(&mut self) {
+        while let Some(byte) = self.bytes.get(self.at).copied().filter(u8::is_ascii_whitespace) {
+            self.step_over(byte);
+        }
     }
 
     /// Moves past a blank and counts the line it ends: LF, CR LF, or a CR alone.
@@ -231,77 +272,111 @@ impl<'a> Words<'a> {
         self.at += 1;
         if byte == b'\n' || (byte == b'\r' && self.bytes.get(self.at) != Some(&b'\n')) {
             self.line += 1;
+            self.line_start = self.at;
         }
     }
 
-    /// Drops the words left on this line and says whether there were any.
-    fn finish_line(&mut self) -> bool {
-        let mut words = false;
-        while let Some(byte) = self.bytes.get(self.at).copied() {
-            if byte == b'\n' || byte == b'\r' {
-                break;
-            }
-            words |= !byte.is_ascii_whitespace();
-            self.at += 1;
+    fn check_line(&self) -> Result<()> {
+        if self.at - self.line_start <= LONGEST_LINE {
+            return Ok(());
         }
-        words
+        Err(Error::new(self.path, Place::Line(self.line), "more than 1 MiB without a line end", "one row a line")
+            .hint("The line ends were lost, or the body is binary and the header says ascii"))
+    }
+
+    /// What is left of this line, without moving.
+    fn rest_of_line(&self) -> &'a [u8] {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let length = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len());
+        &rest[..length]
     }
 }
 
+fn words_of(line: &[u8]) -> usize {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count()
+}
+
+/// `rows_behind`: rows of all elements that follow.
 fn ascii_rows<'a>(
-    path: &Path,
     words: &mut Words,
     element: &Element,
     wanted: &[usize],
+    rows_behind: u64,
     lenient: bool,
     notes: &mut Vec<String>,
 ) -> Result<Table<'a>> {
     let width = wanted.len().max(1);
-    if element.properties.is_empty() {
+    let columns = element.properties.len();
+    if columns == 0 {
         return Ok(Table::Flat { values: Vec::new(), width });
     }
     // A value takes a character and a blank at least.
     let left = words.bytes.len().saturating_sub(words.at);
-    let fit = left / (2 * element.properties.len()) + 1;
+    let fit = left / (2 * columns) + 1;
     let mut values = Vec::with_capacity(usize::try_from(element.count).unwrap_or(usize::MAX).min(fit) * wanted.len());
-    let mut slot_of = vec![None; element.properties.len()];
+    let mut slot_of = vec![None; columns];
     for (slot, property) in wanted.iter().enumerate() {
         slot_of[*property] = Some(slot);
     }
     let mut row = vec![0.0; wanted.len()];
-    let mut extra_words = false;
+    let mut noted = false;
+    let mut several_a_line = false;
     for number in 0..element.count {
-        if ascii_row(path, words, element, &slot_of, &mut row)?.is_none() {
+        words.skip_blanks();
+        let first_line = words.line;
+        if ascii_row(words, element, &slot_of, &mut row)?.is_none() {
             if lenient {
                 break;
             }
-            return Err(too_short(path, Place::Line(words.line), element, number, " before the file ends"));
+            return Err(too_short(words.path, Place::Line(words.line), element, number, " before the file ends"));
         }
         values.extend_from_slice(&row);
-        if words.finish_line() && !extra_words {
-            extra_words = true;
+        if several_a_line {
+            continue;
+        }
+        let rest = words.rest_of_line();
+        let extra = words_of(rest);
+        if extra > 0 && words.line != first_line {
+            // Whole rows end with their line; this one took values of the next.
+            let found = format!("values left over from the row that begins on line {first_line}");
+            let expected = format!("{} values in a row of the element {}", columns, element.name);
+            return Err(Error::new(words.path, Place::Line(words.line), found, expected)
+                .hint("A row before lacks a value: export the file again"));
+        }
+        if extra > 0 && !noted {
+            let rows_left = (element.count - number - 1).saturating_add(rows_behind);
+            several_a_line = !lenient
+                && fixed_stride(element).is_some()
+                && extra.is_multiple_of(columns)
+                && lines_behind(words) < rows_left;
+            if several_a_line {
+                continue;
+            }
+            noted = true;
             let line = words.line;
             notes.push(format!("line {line} has more values than the header declares; what is too much is ignored"));
         }
+        words.at += rest.len();
+        words.check_line()?;
     }
     Ok(Table::Flat { values, width })
 }
 
+/// Lines with words behind this one.
+fn lines_behind(words: &Words) -> u64 {
+    let behind = words.bytes.get(words.at + words.rest_of_line().len()..).unwrap_or_default();
+    behind.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| !line.trim_ascii().is_empty()).count() as u64
+}
+
 /// `Ok(None)` at the end of the file.
-fn ascii_row(
-    path: &Path,
-    words: &mut Words,
-    element: &Element,
-    slot_of: &[Option<usize>],
-    row: &mut [f64],
-) -> Result<Option<()>> {
+fn ascii_row(words: &mut Words, element: &Element, slot_of: &[Option<usize>], row: &mut [f64]) -> Result<Option<()>> {
     for (property, slot) in element.properties.iter().zip(slot_of) {
-        let Some(word) = words.next() else { return Ok(None) };
+        let Some(word) = words.next()? else { return Ok(None) };
         match property.kind {
             Kind::Scalar(kind) => {
                 // Integers are checked where they are not used too: a row that lacks a value shifts into them.
                 if slot.is_some() || (kind.range().is_some() && !row.is_empty()) {
-                    let value = number(word, kind).ok_or_else(|| bad_number(path, words.line, word, property, kind))?;
+                    let value = number(word, kind).ok_or_else(|| bad_number(words, word, property, kind))?;
                     if let Some(slot) = *slot {
                         row[slot] = value;
                     }
@@ -312,10 +387,10 @@ fn ascii_row(
                 let length = number(word, kind).filter(|length| *length >= 0.0 && *length <= left as f64);
                 let length = length.ok_or_else(|| {
                     let expected = format!("a length of {} that the file can hold", property.name);
-                    Error::new(path, Place::Line(words.line), quote(word), expected)
+                    Error::new(words.path, Place::Line(words.line), quote(word), expected)
                 })?;
                 for _ in 0..length as u64 {
-                    if words.next().is_none() {
+                    if words.next()?.is_none() {
                         return Ok(None);
                     }
                 }
@@ -355,11 +430,11 @@ fn parse_number(word: &[u8]) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-fn bad_number(path: &Path, line: u64, word: &[u8], property: &Property, kind: Scalar) -> Error {
+fn bad_number(words: &Words, word: &[u8], property: &Property, kind: Scalar) -> Error {
     let expected = match kind.range() {
         Some((low, high)) => format!("a whole number of {low} to {high} for {}", property.name),
         None => format!("a number for {}", property.name),
     };
     let hint = if word.contains(&b',') { "Values are separated by blanks, with a point before decimals" } else { "" };
-    Error::new(path, Place::Line(line), quote(word), expected).hint(hint)
+    Error::new(words.path, Place::Line(words.line), quote(word), expected).hint(hint)
 }

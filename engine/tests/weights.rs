@@ -1,0 +1,247 @@
+//! Weights in files: what Occam writes, and what it takes and refuses of files by `torch.save` (those of
+//! tests/generators/weights.py).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use burn::store::{ModuleStore, SafetensorsStore, bridge};
+use burn::tensor::{Device, TensorData};
+use occam_engine::Error;
+use occam_engine::gpu::{self, DeviceChoice};
+use occam_engine::models::Network;
+
+fn cpu() -> Device {
+    gpu::open(&DeviceChoice::Cpu).unwrap().device
+}
+
+fn tensors(path: &Path) -> BTreeMap<String, TensorData> {
+    let mut store = SafetensorsStore::from_file(path);
+    let all = store.get_all_tensors().unwrap();
+    all.iter().map(|(name, tensor)| (name.clone(), bridge::to_data(tensor).unwrap())).collect()
+}
+
+fn torch_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights").join(name)
+}
+
+fn refusal(result: occam_engine::Result<()>) -> String {
+    match result {
+        Err(Error::Input(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- written by Occam
+
+#[test]
+fn weights_survive_a_file_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths: [PathBuf; 2] = std::array::from_fn(|i| folder.path().join(format!("{i}.safetensors")));
+    let saved = Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
+    saved.save_weights(&paths[0]).unwrap();
+    let mut loaded = Network::new("lmscnet", [8, 8, 16], 1, 4, 2, &cpu()).unwrap();
+    loaded.load_weights(&paths[0]).unwrap();
+    loaded.save_weights(&paths[1]).unwrap();
+    assert!(std::fs::read(&paths[0]).unwrap() == std::fs::read(&paths[1]).unwrap());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let plain = folder.path().join("plain");
+        std::fs::write(&plain, "").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&paths[0]), mode(&plain), "readable by whom other files are");
+    }
+    let names: Vec<String> = tensors(&paths[0]).into_keys().collect();
+    for name in
+        ["Encoder_block1.2.weight", "Encoder_block2.1.bias", "deconv_1_8__1_2.weight", "seg_head_1_8.bn2.0.weight"]
+    {
+        assert!(names.iter().any(|known| known == name), "{name} not in {names:?}");
+    }
+}
+
+/// A network keeps its weights when a file does not fit, and the error says what does not.
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let mut network = Network::new("lmscnet-ss", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
+    network.save_weights(&path).unwrap();
+    let before = tensors(&path);
+    let refuse = |network: &mut Network, path: &Path| match network.load_weights(path) {
+        Err(Error::Input(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+
+    let other = folder.path().join("other.safetensors");
+    Network::new("lmscnet-ss", [8, 8, 16], 1, 5, 1, &cpu()).unwrap().save_weights(&other).unwrap();
+    let message = refuse(&mut network, &other);
+    assert!(message.contains("seg_head_1_1.conv_classes.bias") && message.contains("other.safetensors"), "{message}");
+    assert!(message.contains("of shape [5], expected shape [4]. The file holds lmscnet-ss for 5 classes"), "{message}");
+
+    Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap().save_weights(&other).unwrap();
+    assert!(refuse(&mut network, &other).contains("a tensor seg_head_1_2.bn1.0.bias"));
+
+    let mut multiscale = Network::new("lmscnet", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
+    assert!(refuse(&mut multiscale, &path).contains("no tensor seg_head_1_2.bn1.0.bias"));
+
+    std::fs::write(&other, &std::fs::read(&path).unwrap()[..1000]).unwrap();
+    refuse(&mut network, &other);
+    std::fs::write(&other, "version https://git-lfs.github.com/spec/v1").unwrap();
+    refuse(&mut network, &other);
+    std::fs::write(&other, [0xff; 64]).unwrap();
+    refuse(&mut network, &other);
+    assert!(refuse(&mut network, &folder.path().join("none")).contains("none"));
+
+    network.save_weights(&other).unwrap();
+    assert!(tensors(&other) == before);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_as_such() {
+    let network = Network::new("lmscnet-ss", [8, 8, 16], 1, 4, 1, &cpu()).unwrap();
+    let error = network.save_weights(Path::new("/dev/full")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+}
+
+// ---------------------------------------------------------------------------------------------- written by PyTorch
+
+/// The values of tests/generators/weights.py: all tensors look into one row of 1024 numbers, with these steps along
+/// their axes, the one at place `k` in the order of names from number `k` on.
+fn assert_shared_values(network: &Network, what: &str) {
+    const STEPS: [usize; 5] = [2, 1, 7, 5, 3];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    network.save_weights(&path).unwrap();
+    for (place, (name, data)) in tensors(&path).into_iter().enumerate() {
+        let shape = data.shape().to_vec();
+        for (i, found) in data.try_to_vec::<f32>().unwrap().into_iter().enumerate() {
+            let (mut rest, mut at) = (i, place);
+            for axis in (0..shape.len()).rev() {
+                at += rest % shape[axis] * STEPS[axis];
+                rest /= shape[axis];
+            }
+            assert_eq!(found, ((37 * at % 64) as f32 - 32.0) / 64.0, "{what}: {name}, value {i}");
+        }
+    }
+}
+
+/// Zip and legacy containers, protocols 2 and 4, single, half and double precision, a plain state dict and one inside a
+/// checkpoint, with and without the names of parallel training.
+#[test]
+fn files_of_pytorch_load_exactly() {
+    let cases = [
+        ("lmscnet-ss.pt", "lmscnet-ss"),
+        ("lmscnet-ss-legacy.pt", "lmscnet-ss"),
+        ("lmscnet-ss-protocol4.pth", "lmscnet-ss"),
+        ("lmscnet-checkpoint.pth", "lmscnet"),
+        ("sscnet.pt", "sscnet"),
+    ];
+    for (file, name) in cases {
+        let path = torch_file(file);
+        let info = Network::describe_weights(&path).unwrap();
+        let height = (name != "sscnet").then_some(8);
+        assert_eq!((info.network, info.channels, info.height, info.classes), (name, 1, height, 3), "{file}");
+        let mut network = Network::new(name, [8, 8, 8], 1, 3, 5, &cpu()).unwrap();
+        network.load_weights(&path).unwrap();
+        assert_shared_values(&network, file);
+    }
+}
+
+#[test]
+fn weights_for_another_grid_or_other_classes_say_what_they_are_for() {
+    let path = torch_file("lmscnet-ss.pt");
+    let mut network = Network::new("lmscnet-ss", [8, 8, 16], 1, 3, 5, &cpu()).unwrap();
+    let message = refusal(network.load_weights(&path));
+    assert!(
+        message.contains("lmscnet-ss.pt: found Encoder_block1.0.bias of shape [8], expected shape [16]"),
+        "{message}"
+    );
+    assert!(message.contains("The file holds lmscnet-ss for 3 classes, grids 8 voxels high"), "{message}");
+    let mut network = Network::new("sscnet", [8, 8, 8], 1, 3, 5, &cpu()).unwrap();
+    let message = refusal(network.load_weights(&path));
+    assert!(message.contains("The file holds lmscnet-ss"), "{message}");
+    let mut network = Network::new("sscnet", [8, 8, 8], 1, 4, 5, &cpu()).unwrap();
+    let message = refusal(network.load_weights(&torch_file("sscnet.pt")));
+    assert!(message.contains("found deconv_classes.bias of shape [3], expected shape [4]"), "{message}");
+    assert!(message.contains("The file holds sscnet for 3 classes and occupancy alone"), "{message}");
+}
+
+#[test]
+fn files_of_pytorch_that_are_no_weights_are_refused_and_nothing_is_run() {
+    let cases = [
+        // `os.system` by the name it has on Linux.
+        ("hostile.pt", "the Python object posix.system"),
+        ("hostile-protocol4.pt", "the Python object posix.system"),
+        ("module.pt", "the Python object torch.nn.modules.linear.Linear"),
+        ("two-networks.pt", "the same network under student, teacher"),
+        ("integers.pt", "conv1_1.bias of type I64"),
+        ("infinite.pt", "inf as value 31 of conv2_2.bias"),
+        ("plain.pt", "a pickle without tensors"),
+    ];
+    let mut network = Network::new("sscnet", [8, 8, 8], 1, 2, 5, &cpu()).unwrap();
+    for (file, found) in cases {
+        let message = refusal(network.load_weights(&torch_file(file)));
+        assert!(message.contains(file) && message.contains(&format!("found {found}")), "{message}");
+        assert_eq!(message.lines().count(), 1);
+    }
+    assert!(!Path::new("the-pickle-was-run").exists());
+}
+
+#[test]
+fn what_is_no_file_of_weights_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut network = Network::new("sscnet", [8, 8, 8], 1, 2, 5, &cpu()).unwrap();
+    let tar = [vec![b'a'; 257], b"ustar".to_vec(), vec![0; 300]].concat();
+    let cases: [(&[u8], &str); 6] = [
+        (b"", "an empty file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"),
+        (b"\n<!DOCTYPE html><html>", "a web page"),
+        (&tar, "a tar archive"),
+        (b"ply\nformat ascii 1.0", "something else"),
+        (b"PK\x03\x04 and no more", "no directory of a zip archive"),
+    ];
+    for (bytes, found) in cases {
+        let path = folder.path().join("weights.pt");
+        std::fs::write(&path, bytes).unwrap();
+        let message = refusal(network.load_weights(&path));
+        assert!(message.contains(found), "{message}");
+    }
+    assert!(refusal(network.load_weights(folder.path())).contains("a folder"));
+    #[cfg(unix)]
+    assert!(refusal(network.load_weights(Path::new("/dev/zero"))).contains("a pipe or a device"));
+}
+
+/// An archive may claim what it likes.
+#[test]
+fn archives_that_claim_too_much_are_refused() {
+    let whole = std::fs::read(torch_file("lmscnet-ss.pt")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pt");
+    let mut network = Network::new("lmscnet-ss", [8, 8, 8], 1, 3, 5, &cpu()).unwrap();
+    let mut refuse = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        refusal(network.load_weights(&path))
+    };
+    // The directory's entries begin with PK 1 2; the first is that of data.pkl.
+    let entry = whole.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+    let edited = |at: usize, bytes: &[u8]| {
+        let mut edited = whole.clone();
+        edited[at..at + bytes.len()].copy_from_slice(bytes);
+        edited
+    };
+    // Method 8 is deflate: a bomb would use it.
+    assert!(refuse(&edited(entry + 10, &[8])).contains("compressed or encrypted"));
+    let claimed = [0xf0, 0xff, 0xff, 0x7f].repeat(2);
+    assert!(refuse(&edited(entry + 20, &claimed)).contains("of 2147483632 bytes"));
+    assert!(refuse(&edited(entry + 46, b"../")).contains("names that stay inside the archive"));
+    let end = whole.len() - 22;
+    assert!(refuse(&edited(end - 76 + 32, &[0xff; 8])).contains("entries in a directory of"));
+    for cut in [1, 22, 98, whole.len() / 2, whole.len() - 10] {
+        refuse(&whole[..whole.len() - cut]);
+    }
+    let legacy = std::fs::read(torch_file("lmscnet-ss-legacy.pt")).unwrap();
+    for cut in [1, 4096, 8000, legacy.len() - 20] {
+        refuse(&legacy[..legacy.len() - cut]);
+    }
+}
