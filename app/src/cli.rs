@@ -44,6 +44,8 @@ pub enum Command {
 pub enum DataCommand {
     /// Say what a file or a folder of scans holds
     Info(data::InfoArgs),
+    /// Look for contradictions between ground truth and the benchmark it is said to be of
+    Check(data::check::CheckArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -83,6 +85,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Eval(args)) => eval::run(&args, out),
         Some(Command::Predict(args)) => predict::run(&args, out),
         Some(Command::Data(DataCommand::Info(args))) => data::run(&args, out),
+        Some(Command::Data(DataCommand::Check(args))) => data::check::run(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

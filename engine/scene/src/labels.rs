@@ -37,10 +37,13 @@ fn default_ignore() -> u8 {
 }
 
 /// Label maps that ship with the program: name and TOML text.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 6] = [
     ("demo", include_str!("../../../assets/labels/demo.toml")),
     ("semantic-kitti", include_str!("../../../assets/labels/semantic-kitti.toml")),
     ("occ3d-nuscenes", include_str!("../../../assets/labels/occ3d-nuscenes.toml")),
+    ("openocc", include_str!("../../../assets/labels/openocc.toml")),
+    ("nuscenes", include_str!("../../../assets/labels/nuscenes.toml")),
+    ("carla-sc", include_str!("../../../assets/labels/carla-sc.toml")),
 ];
 
 impl LabelMap {

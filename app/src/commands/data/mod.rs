@@ -1,5 +1,6 @@
-//! `occam data info`: what files and folders of scans hold.
+//! `occam data info`: what files and folders of scans hold. `occam data check`: whether they hold what they should.
 
+pub mod check;
 mod cloud;
 mod folder;
 mod grid;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use occam_engine::scene::LabelMap;
+use occam_engine::scene::formats::benchmarks::GroundTruth;
 use occam_engine::scene::formats::{self, Array, ReadOptions};
 use serde_json::Value;
 
@@ -17,7 +19,8 @@ use crate::print::Output;
 
 #[derive(Args)]
 pub struct InfoArgs {
-    /// Scans, label files, occupancy grids (.npz, .npy) or folders in SemanticKITTI's layout
+    /// Scans, label files, ground truth of occupancy benchmarks, other grids (.npz, .npy), or folders in SemanticKITTI's
+    /// layout
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -27,7 +30,8 @@ pub struct InfoArgs {
     /// Read the points that are there when a PLY file was cut off
     #[arg(long)]
     lenient: bool,
-    /// Names of the classes: demo, semantic-kitti or occ3d-nuscenes [default: by the kind of file]
+    /// Names of the classes: demo, semantic-kitti, occ3d-nuscenes, openocc, nuscenes or carla-sc; a grid then shows the ids
+    /// of its file [default: by the kind of file]
     #[arg(long, value_name = "MAP", value_parser = label_map)]
     labels: Option<LabelMap>,
 }
@@ -65,6 +69,9 @@ pub fn run(args: &InfoArgs, out: Output) -> anyhow::Result<u8> {
 fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
     if path.is_dir() {
         return folder::facts(path);
+    }
+    if args.labels.is_none() && let Some(truth) = GroundTruth::open(path)? {
+        return Ok(grid::benchmark_facts(path, &truth.normalise()?));
     }
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
     match ending.as_str() {

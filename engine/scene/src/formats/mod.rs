@@ -4,6 +4,7 @@
 //! written goes through [`atomic_write`].
 
 mod atomic;
+pub mod benchmarks;
 mod bin;
 mod bytes;
 mod describe;
@@ -28,7 +29,7 @@ pub use atomic::atomic_write;
 pub use describe::{ColumnRange, Description};
 pub use label::{read_labels, write_labels};
 pub use npy::{Array, Values, read_npy};
-pub use npz::{Occ3d, read_npz, read_occ3d, write_npz_semantics};
+pub use npz::{read_npz, write_npz_semantics};
 pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
 pub use poses::{lidar_poses, read_calibration, read_poses};
 pub use semantic_kitti::{files_ending, sequence_folders};

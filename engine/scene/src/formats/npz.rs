@@ -1,4 +1,4 @@
-//! numpy `.npz` archives, and what Occ3D stores in them.
+//! numpy `.npz` archives.
 
 use std::io::{self, Cursor, Read};
 use std::path::Path;
@@ -9,36 +9,13 @@ use npyz::npz::{NpzArchive, NpzWriter};
 use super::npy::{self, Array};
 use super::{ReadCloud, atomic_write, bytes};
 use crate::error::{Error, Place, Result};
-use crate::grid::{AxisOrder, GridSpec, VoxelGrid};
+use crate::grid::{AxisOrder, VoxelGrid};
 
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 /// Unpacked size of a member; a full SemanticKITTI grid of f32 class scores is 160 MiB.
 const LARGEST_MEMBER: u64 = 4 << 30;
 /// Deflate cannot pack 1,032 bytes into less than one; a member that claims more is no array.
 const LARGEST_RATIO: u64 = 1040;
-
-/// One Occ3D-nuScenes ground truth (Tian et al., "Occ3D", NeurIPS 2023): 200 x 200 x 16 voxels of 0.4 m around the car.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Occ3d {
-    /// Class 17 is free space.
-    pub semantics: VoxelGrid,
-    /// Voxels that some LiDAR sweep of the scene observed.
-    pub mask_lidar: Option<Vec<bool>>,
-    /// Voxels that some camera of the frame observed; the benchmark counts these.
-    pub mask_camera: Option<Vec<bool>>,
-}
-
-/// Grid of Occ3D-nuScenes, in the frame of the car.
-fn occ3d_spec() -> GridSpec {
-    GridSpec {
-        origin_m: [-40.0, -40.0, -1.0],
-        voxel_size_m: [0.4; 3],
-        counts: [200, 200, 16],
-        axis_order: AxisOrder::Xyz,
-        empty_id: 17,
-        ignore_id: 255,
-    }
-}
 
 /// Reads every array of an archive, with its name, in the order of the archive.
 ///
@@ -49,32 +26,6 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Array)>> {
     let bytes = bytes::load(path)?;
     bytes::refuse_foreign(path, &bytes)?;
     members(path, &bytes)
-}
-
-/// Reads `semantics` and, where they are there, `mask_lidar` and `mask_camera` of an Occ3D `labels.npz`.
-///
-/// # Errors
-///
-/// As [`read_npz`]; also when an array is missing or not 200 x 200 x 16.
-pub fn read_occ3d(path: &Path) -> Result<Occ3d> {
-    let spec = occ3d_spec();
-    let mut arrays = read_npz(path)?;
-    let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
-    let mut take = |wanted: &str| -> Result<Option<Vec<u8>>> {
-        let Some(index) = arrays.iter().position(|(name, _)| name == wanted) else { return Ok(None) };
-        let (_, array) = arrays.swap_remove(index);
-        if array.shape != spec.counts {
-            let found = format!("{wanted} of shape {:?}", array.shape);
-            return Err(Error::new(path, Place::File, found, format!("{:?}", spec.counts)));
-        }
-        array.into_u8(path).map(Some)
-    };
-    let labels = take("semantics")?.ok_or_else(|| {
-        Error::new(path, Place::File, format!("the arrays {}", names.join(", ")), "an array named semantics")
-    })?;
-    let semantics = VoxelGrid { spec, labels, visibility: None, flow: None };
-    let mut mask = |name| Ok(take(name)?.map(|values| values.iter().map(|v| *v != 0).collect()));
-    Ok(Occ3d { semantics, mask_lidar: mask("mask_lidar")?, mask_camera: mask("mask_camera")? })
 }
 
 /// Writes the class ids of a grid as `semantics`, u8 in the order x, y, z (z fastest), as the Occ3D benchmark reads it.
@@ -159,6 +110,7 @@ mod tests {
 
     use super::super::ReadOptions;
     use super::*;
+    use crate::grid::GridSpec;
 
     /// An archive as numpy's `savez_compressed` packs it.
     fn write_npz(path: &Path, arrays: &[(&str, &[u64], &[u8])]) {
@@ -187,34 +139,6 @@ mod tests {
             read_as_good += usize::from(read_npz(&path).is_ok());
         }
         assert_eq!(read_as_good, 0);
-    }
-
-    #[test]
-    fn occ3d_labels_and_masks_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("labels.npz");
-        let mut labels = vec![17; 640_000];
-        labels[(3 * 200 + 2) * 16 + 1] = 4;
-        let mut seen = vec![0; 640_000];
-        seen[5] = 1;
-        let shape: &[u64] = &[200, 200, 16];
-        write_npz(&path, &[("mask_camera", shape, &seen), ("semantics", shape, &labels)]);
-        let occ3d = read_occ3d(&path).unwrap();
-        assert_eq!(occ3d.semantics.label([3, 2, 1]), 4);
-        assert_eq!(occ3d.semantics.occupied(), 1);
-        assert_eq!(occ3d.semantics.spec.centre_m([0, 0, 0]), [-39.8, -39.8, -0.8]);
-        assert_eq!(occ3d.mask_lidar, None);
-        assert_eq!(occ3d.mask_camera.unwrap().iter().position(|m| *m), Some(5));
-    }
-
-    #[test]
-    fn a_missing_or_misshapen_array_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("labels.npz");
-        write_npz(&path, &[("flow", &[2], &[0, 0])]);
-        assert!(read_occ3d(&path).unwrap_err().to_string().contains("found the arrays flow"));
-        write_npz(&path, &[("semantics", &[2], &[0, 0])]);
-        assert!(read_occ3d(&path).unwrap_err().to_string().contains("semantics of shape [2]"));
     }
 
     #[test]
