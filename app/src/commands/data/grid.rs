@@ -52,12 +52,13 @@ pub fn benchmark_facts(path: &Path, read: &ReadGrid) -> Facts {
     if let Some(flow) = &grid.flow {
         let moving = flow.iter().filter(|f| **f != [0.0; 2]).count();
         let fastest = flow.iter().map(|[x, y]| x.hypot(*y)).fold(0.0, f32::max);
-        let range = |a: usize| {
-            flow.iter().fold((0.0_f32, 0.0_f32), |(low, high), f| (low.min(f[a]), high.max(f[a])))
-        };
+        let range = |a: usize| flow.iter().fold((0.0_f32, 0.0_f32), |(low, high), f| (low.min(f[a]), high.max(f[a])));
         let ((x0, x1), (y0, y1)) = (range(0), range(1));
         let moves = human::counted(moving, "voxel");
-        let _ = write!(text, "\n  flow       {moves}, x {x0:.2} to {x1:.2}, y {y0:.2} to {y1:.2}, fastest {fastest:.2} m/s");
+        let _ = write!(
+            text,
+            "\n  flow       {moves}, x {x0:.2} to {x1:.2}, y {y0:.2} to {y1:.2}, fastest {fastest:.2} m/s"
+        );
         json["flow"] = json!({ "voxels": moving, "x_m_s": [x0, x1], "y_m_s": [y0, y1], "fastest_m_s": fastest });
     }
     for note in &read.notes {

@@ -70,7 +70,9 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
     if path.is_dir() {
         return folder::facts(path);
     }
-    if args.labels.is_none() && let Some(truth) = GroundTruth::open(path)? {
+    if args.labels.is_none()
+        && let Some(truth) = GroundTruth::open(path)?
+    {
         return Ok(grid::benchmark_facts(path, &truth.normalise()?));
     }
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();

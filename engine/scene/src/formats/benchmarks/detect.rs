@@ -32,7 +32,9 @@ impl Content {
         match self {
             Self::Npz(arrays) => archive(arrays),
             Self::Npy(array) => list(path, array),
-            Self::Other => (has_extension(path, &["label"]) && folder_is(path, "evaluation")).then_some(Benchmark::CarlaSc),
+            Self::Other => {
+                (has_extension(path, &["label"]) && folder_is(path, "evaluation")).then_some(Benchmark::CarlaSc)
+            }
         }
     }
 }
@@ -82,8 +84,7 @@ fn list(path: &Path, array: &Array) -> Option<Benchmark> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match array.shape.as_slice() {
         [_, 2] if name.ends_with("_occ.npy") => Some(Benchmark::OccNet),
-        [_, 7] if folder_is(path, "occupancy") => Some(Benchmark::OpenOccupancy),
-        [_, 4] if folder_is(path, "occupancy") => Some(Benchmark::OpenOccupancy),
+        [_, 4 | 7] if folder_is(path, "occupancy") => Some(Benchmark::OpenOccupancy),
         // Points have seven columns as well; voxels have whole numbers.
         [_, 7] => within(array, [40, 512, 512], 6).then_some(Benchmark::OpenOccupancy),
         [_, 4] => match (within(array, [200, 200, 16], 3), within(array, [40, 512, 512], 3)) {

@@ -145,7 +145,8 @@ impl GroundTruth {
         let share = percent(count, self.truth.ids.len());
         if matches!(self.truth.places, Places::Listed(_)) {
             // Free space is not listed; id 0 of most lists is noise.
-            let ignored = usize::try_from(top).ok().and_then(|id| *self.classes().get(id)?) == Some(self.labels.ignore_id);
+            let ignored =
+                usize::try_from(top).ok().and_then(|id| *self.classes().get(id)?) == Some(self.labels.ignore_id);
             return (ignored && count > self.spec.len() / 2).then(|| {
                 Finding::new(
                     "free-id",
@@ -271,12 +272,14 @@ impl GroundTruth {
         }
         if z.layers * 4 >= layers * 3 {
             let found = format!("ground spread over {} of {layers} layers along z", z.layers);
-            let advice = "The array was reshaped in another axis order than it was written in, or height is no axis of it";
+            let advice =
+                "The array was reshaped in another axis order than it was written in, or height is no axis of it";
             return Some(Finding::new("axis-order", found, few, advice));
         }
         let rest = (rest >= ENOUGH).then(|| Profile::of(&others))?;
         (z.median > rest.median).then(|| {
-            let found = format!("ground at layer {} and everything else at layer {}, by the median", z.median, rest.median);
+            let found =
+                format!("ground at layer {} and everything else at layer {}, by the median", z.median, rest.median);
             Finding::new("upside-down", found, few, "The z axis seems to point down: reverse it")
         })
     }
@@ -296,7 +299,12 @@ impl GroundTruth {
             let Some(mask) = mask else { continue };
             let some = "some voxels in and some out";
             if !mask.contains(&true) {
-                findings.push(Finding::new("mask", format!("{name} 0 everywhere"), some, "Nothing would count under it"));
+                findings.push(Finding::new(
+                    "mask",
+                    format!("{name} 0 everywhere"),
+                    some,
+                    "Nothing would count under it",
+                ));
             } else if !mask.contains(&false) {
                 findings.push(Finding::new("mask", format!("{name} 1 everywhere"), some, "It masks nothing"));
             } else if name == "mask_camera" && !occupied.is_empty() && occupied.iter().all(|voxel| mask[*voxel]) {
@@ -308,7 +316,9 @@ impl GroundTruth {
         if let Some(ignored) = &self.truth.ignored {
             let name = if self.benchmark == Benchmark::CarlaSc { "counts" } else { "list of invalid voxels" };
             let mut out = vec![false; self.spec.len()];
-            ignored.iter().for_each(|voxel| out[*voxel] = true);
+            for voxel in ignored {
+                out[*voxel] = true;
+            }
             if !out.contains(&false) {
                 let found = format!("a {name} that leaves out every voxel");
                 findings.push(Finding::new("mask", found, "voxels that count", "Leave the frame out"));
@@ -320,7 +330,12 @@ impl GroundTruth {
                     "Known of the release: the list changes no score of an occupied class",
                 ));
             } else if !out.contains(&true) {
-                findings.push(Finding::new("mask", format!("a {name} that leaves out no voxel"), "some", "It masks nothing"));
+                findings.push(Finding::new(
+                    "mask",
+                    format!("a {name} that leaves out no voxel"),
+                    "some",
+                    "It masks nothing",
+                ));
             }
         }
         findings

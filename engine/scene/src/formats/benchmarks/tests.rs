@@ -158,7 +158,8 @@ fn a_carla_street_at_its_real_size() {
     let path = folder.put("evaluation/000000.label", &tags);
     let counts: Vec<u8> = (0..labels.len()).flat_map(|i| ((i % 5) as f32).to_le_bytes()).collect();
     folder.put("evaluation/000000.bin", &counts);
-    let params = r#"{"grid_size": [128.0, 128.0, 8.0], "min_bound": [-25.6, -25.6, -2.0], "max_bound": [25.6, 25.6, 1.0]}"#;
+    let params =
+        r#"{"grid_size": [128.0, 128.0, 8.0], "min_bound": [-25.6, -25.6, -2.0], "max_bound": [25.6, 25.6, 1.0]}"#;
     folder.put("evaluation/params.json", params.as_bytes());
     let read = read_benchmark(&path, Benchmark::CarlaSc).unwrap();
     assert_eq!(read.grid.spec, Benchmark::CarlaSc.spec());
@@ -194,19 +195,17 @@ fn free_space_with_the_id_of_another_set_is_found() {
     assert!(kinds(&semantics(&folder, &filled), Benchmark::OpenOcc).contains(&"free-id"));
     // A list that holds free space as noise.
     let street = Street { free: 99, ..Street::of(Benchmark::SurroundOcc) };
-    let rows: Vec<_> = street
-        .voxels()
-        .map(|v| [v[0] as i64, v[1] as i64, v[2] as i64, i64::from(street.label(v) % 99)])
-        .collect();
+    let rows: Vec<_> =
+        street.voxels().map(|v| [v[0] as i64, v[1] as i64, v[2] as i64, i64::from(street.label(v) % 99)]).collect();
     assert_eq!(kinds(&folder.put("a.npy", &integers(&rows)), Benchmark::SurroundOcc), ["free-id"]);
 }
 
 #[test]
 fn a_missing_ground_truth_is_found() {
     let folder = Folder::new();
-    let text = only(&semantics(&folder, &[0; 640_000]), Benchmark::OpenOcc);
+    let text = only(&semantics(&folder, &vec![0; 640_000]), Benchmark::OpenOcc);
     assert!(text.contains("class 0 (car) in all 640000 voxels") && text.contains("filled with zeros"), "{text}");
-    let text = only(&semantics(&folder, &[16; 640_000]), Benchmark::OpenOcc);
+    let text = only(&semantics(&folder, &vec![16; 640_000]), Benchmark::OpenOcc);
     assert!(text.contains("16 (free)") && text.contains("leave the frame out"), "{text}");
     let nothing = folder.put("a.npy", &npy("<i8", "(0, 4)", &[]));
     assert_eq!(kinds(&nothing, Benchmark::SurroundOcc), ["empty"]);
@@ -296,12 +295,12 @@ fn what_is_no_ground_truth_is_one_error() {
     let openocc = folder.0.path().join("labels.npz");
     write_npz(&openocc, &[("flow", &[2], &[0, 0])], None);
     assert!(refused(&openocc, Benchmark::OpenOcc).contains("found the arrays flow"));
-    write_npz(&openocc, &[("semantics", &[16, 200, 200], &[16; 640_000])], None);
+    write_npz(&openocc, &[("semantics", &[16, 200, 200], &vec![16; 640_000])], None);
     assert!(refused(&openocc, Benchmark::OpenOcc).contains("transpose"));
     let few: [u8; 6] = [0; 6];
     write_npz(&openocc, &[("semantics", &[1, 2, 3], &few)], None);
     assert!(refused(&openocc, Benchmark::OpenOcc).contains("semantics of shape [1, 2, 3]"));
-    write_npz(&openocc, &[("semantics", SHAPE, &[16; 640_000]), ("mask_camera", &[2], &[0, 0])], None);
+    write_npz(&openocc, &[("semantics", SHAPE, &vec![16; 640_000]), ("mask_camera", &[2], &[0, 0])], None);
     assert!(refused(&openocc, Benchmark::OpenOcc).contains("mask_camera of shape [2]"));
     assert!(refused(&openocc, Benchmark::SurroundOcc).contains("SurroundOcc"));
     assert!(refused(&openocc, Benchmark::CarlaSc).contains("CarlaSC"));
@@ -339,7 +338,8 @@ fn companions_that_do_not_belong_are_one_error() {
     folder.put("000_flow.npy", &integers(&[[1, 1]; 7]));
     assert!(refused(&path, Benchmark::OccNet).contains("000_flow.npy: found 7 rows"));
     folder.put("000_flow.npy", &integers(&[[1, 1]; 3]));
-    for (shape, body, word) in [("(1,)", -1_i64, "-1 in row 0"), ("(1,)", 640_000, "640000"), ("(1, 1, 1)", 0, "shape")] {
+    for (shape, body, word) in [("(1,)", -1_i64, "-1 in row 0"), ("(1,)", 640_000, "640000"), ("(1, 1, 1)", 0, "shape")]
+    {
         folder.put("000_occ_invalid.npy", &npy("<i8", shape, &body.to_le_bytes()));
         let text = refused(&path, Benchmark::OccNet);
         assert!(text.contains("000_occ_invalid.npy") && text.contains(word), "{text}");

@@ -208,7 +208,8 @@ impl GroundTruth {
     fn outside(&self, number: usize) -> Error {
         let [x, y, z] = self.spec.counts;
         let expected = format!("x, y, z below {x}, {y}, {z}, the grid of {}", self.benchmark);
-        Error::new(&self.path, Place::File, self.place(number), expected).hint("`occam data check` looks for the reason")
+        Error::new(&self.path, Place::File, self.place(number), expected)
+            .hint("`occam data check` looks for the reason")
     }
 
     fn no_class(&self, number: usize, id: i64) -> Error {
