@@ -18,7 +18,8 @@ pub fn benchmark_facts(path: &Path, read: &ReadGrid) -> Facts {
     let spec = &grid.spec;
     let labels = benchmark.labels();
     let all = spec.len();
-    let share = |id: u8| grid.labels.iter().filter(|label| **label == id).count() as f64 / all.max(1) as f64;
+    let counts = class_counts(grid.labels.iter().map(|label| i64::from(*label)));
+    let share = |id: u8| counts.get(&id.into()).copied().unwrap_or(0) as f64 / all.max(1) as f64;
     let (free, ignored) = (share(spec.empty_id), share(spec.ignore_id));
     let [x, y, z] = spec.counts;
     let (low, high) = (spec.origin_m, spec.end_m());
@@ -69,7 +70,6 @@ pub fn benchmark_facts(path: &Path, read: &ReadGrid) -> Facts {
         let named = labels.as_ref()?.classes.get(class).map(|c| c.name.clone());
         named.or_else(|| (id == i64::from(spec.ignore_id)).then(|| "ignored".into()))
     };
-    let counts = class_counts(grid.labels.iter().map(|label| i64::from(*label)));
     text.push('\n');
     text.push_str(&class_table(&counts, "voxels", name));
     json["classes"] = classes_json(&counts, name);
