@@ -91,6 +91,9 @@ pub const ALL: &[&Shader] = &[
     &SORT_COUNTS,
     &SORT_SCATTER,
     &SEGMENT_REDUCE,
+    &LOVASZ_KEYS,
+    &LOVASZ_HITS,
+    &LOVASZ_WEIGHTS,
     &VOXEL_KEYS,
     &VOXEL_HEADS,
     &VOXEL_STARTS,
@@ -154,10 +157,14 @@ pub const SEGMENT_REDUCE: Shader = Shader {
     max_groups: 16_384,
 };
 
-/// A shader of [`crate::ops::voxelize`]: one thread an item, some hundred bytes each.
+/// A shader with one thread a point or voxel, some hundred bytes each.
 const fn voxel(name: &'static str, text: &'static str, buffers: usize) -> Shader {
     Shader { name, text, permutations: &[PLAIN], workgroup_size: 256, buffers, max_groups: 16_384 }
 }
+
+pub const LOVASZ_KEYS: Shader = voxel("lovasz_keys", include_str!("../../../shaders/lovasz_keys.wgsl"), 4);
+pub const LOVASZ_HITS: Shader = voxel("lovasz_hits", include_str!("../../../shaders/lovasz_hits.wgsl"), 3);
+pub const LOVASZ_WEIGHTS: Shader = voxel("lovasz_weights", include_str!("../../../shaders/lovasz_weights.wgsl"), 3);
 
 pub const VOXEL_KEYS: Shader = voxel("voxel_keys", include_str!("../../../shaders/voxel_keys.wgsl"), 3);
 pub const VOXEL_HEADS: Shader = voxel("voxel_heads", include_str!("../../../shaders/voxel_heads.wgsl"), 2);

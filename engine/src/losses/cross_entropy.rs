@@ -1,4 +1,4 @@
-//! Class-weighted cross-entropy over voxels.
+//! Class-weighted cross-entropy over voxels, and its focal form.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
@@ -14,33 +14,49 @@ pub fn cross_entropy(
     ignore_id: u8,
 ) -> Tensor<1> {
     let [batch, classes, z, x, y] = logits.dims();
-    let voxels = z * x * y;
-    let ignored = targets.clone().equal_elem(ignore_id);
-    let targets = targets.mask_fill(ignored.clone(), 0);
-    let weights = class_weights
-        .clone()
-        .select(0, targets.clone().reshape([batch * voxels]))
-        .reshape([batch, 1, voxels])
-        .mask_fill(ignored.reshape([batch, 1, voxels]), 0.0);
-    let log_p = log_softmax(logits.reshape([batch, classes, voxels]), 1).gather(1, targets.reshape([batch, 1, voxels]));
-    // The bound only acts when all weights are 0, and then the numerator is 0 too.
-    -(log_p * weights.clone()).sum() / weights.sum().clamp_min(1e-20)
+    let log_p = log_softmax(logits.reshape([batch, classes, z * x * y]), 1);
+    TargetScores::new(log_p, targets, class_weights, ignore_id).cross_entropy()
 }
 
-/// Mean over scales of [`cross_entropy`]; `logits` and `targets` in the same order of scales.
-pub fn multiscale_cross_entropy(
-    logits: Vec<Tensor<5>>,
-    targets: Vec<Tensor<4, Int>>,
-    class_weights: &Tensor<1>,
-    ignore_id: u8,
-) -> Tensor<1> {
-    debug_assert_eq!(logits.len(), targets.len());
-    let scales = logits.len() as f32;
-    logits
-        .into_iter()
-        .zip(targets)
-        .map(|(logits, targets)| cross_entropy(logits, targets, class_weights, ignore_id))
-        .reduce(|sum, loss| sum + loss)
-        .expect("a network predicts at one scale at least")
-        / scales
+/// What a prediction gives the class of the target, voxel by voxel.
+pub(super) struct TargetScores {
+    /// `[B, 1, V]`.
+    log_p: Tensor<3>,
+    /// `[B, 1, V]`, 0 where ignored.
+    weights: Tensor<3>,
+}
+
+impl TargetScores {
+    /// `log_p`: `[B, C, V]`; `targets`: `[B, Z, X, Y]`.
+    pub fn new(log_p: Tensor<3>, targets: Tensor<4, Int>, class_weights: &Tensor<1>, ignore_id: u8) -> Self {
+        let [batch, _, voxels] = log_p.dims();
+        let ignored = targets.clone().equal_elem(ignore_id);
+        let targets = targets.mask_fill(ignored.clone(), 0);
+        let weights = class_weights
+            .clone()
+            .select(0, targets.clone().reshape([batch * voxels]))
+            .reshape([batch, 1, voxels])
+            .mask_fill(ignored.reshape([batch, 1, voxels]), 0.0);
+        Self { log_p: log_p.gather(1, targets.reshape([batch, 1, voxels])), weights }
+    }
+
+    pub fn cross_entropy(&self) -> Tensor<1> {
+        self.mean_of(self.log_p.clone())
+    }
+
+    /// Focal loss (Lin et al., arXiv 1708.02002) of the softmax: `sum(w_y * (1 - p_y)^gamma * -log p_y) / sum(w_y)`.
+    ///
+    /// The paper's is of a sigmoid a class and is divided by the number of objects, which suits networks without a
+    /// class for empty; ours have one. With `gamma` 0 this is cross-entropy.
+    pub fn focal(&self, gamma: f64) -> Tensor<1> {
+        // The bound is below what 1 - p resolves: it only keeps the power's derivative finite where p is 1.
+        let missing = (-self.log_p.clone().exp() + 1.0).clamp_min(1e-8);
+        self.mean_of(self.log_p.clone() * missing.powf_scalar(gamma))
+    }
+
+    /// Minus the weighted mean.
+    fn mean_of(&self, log_p: Tensor<3>) -> Tensor<1> {
+        // The bound only acts when all weights are 0, and then the numerator is 0 too.
+        -(log_p * self.weights.clone()).sum() / self.weights.clone().sum().clamp_min(1e-20)
+    }
 }

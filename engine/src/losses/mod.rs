@@ -1,9 +1,18 @@
 //! Losses over voxel logits, and what they need of the targets.
 
+mod affinity;
 mod class_weights;
+mod config;
 mod cross_entropy;
 mod downscale;
+mod lovasz;
+mod probabilities;
+mod targets;
+mod total;
 
 pub use class_weights::class_weights;
-pub use cross_entropy::{cross_entropy, multiscale_cross_entropy};
+pub use config::{ClassWeights, LossConfig};
+pub use cross_entropy::cross_entropy;
 pub use downscale::downscale_target;
+pub use targets::Targets;
+pub use total::Losses;

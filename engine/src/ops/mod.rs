@@ -5,6 +5,7 @@
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
 mod conv3x3;
+mod lovasz;
 pub mod rays;
 pub mod scan;
 pub mod segment;
@@ -12,6 +13,7 @@ pub mod sort;
 pub mod voxelize;
 
 pub use conv3x3::conv3x3;
+pub use lovasz::lovasz_gradient;
 pub use scan::exclusive_scan;
 pub use segment::{segment_counts, segment_max, segment_sum};
 pub use sort::sort_pairs;

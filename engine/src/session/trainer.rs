@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use occam_scene::metrics::{AbsentPolicy, Scores};
 
 use super::controls::{Controls, Next};
@@ -13,7 +13,7 @@ use super::outbox::Outbox;
 use super::{EvalRecord, Event, RunInfo, Snapshot, Summary};
 use crate::data::{self, Batch, Loader, LoaderConfig, Splits};
 use crate::gpu::{self, DeviceChoice};
-use crate::losses::class_weights;
+use crate::losses::{Losses, class_weights};
 use crate::models::Network;
 use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
@@ -123,7 +123,9 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         let shares: Vec<f64> = counts.map(|(count, weight)| *count as f64 * f64::from(*weight)).collect();
         network.set_class_shares(&shares);
     }
-    let mut learner = Learner::new(network, config.grid, &device, &state.class_weights, &config.optim);
+    let class_weights = Tensor::from_data(state.class_weights.as_slice(), &device);
+    let losses = Losses::new(&config.loss, class_weights, &config.grid);
+    let mut learner = Learner::new(network, config.grid, &device, losses, &config.optim);
     if let Plan::Resumed { checkpoint, .. } = plan {
         learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
     }

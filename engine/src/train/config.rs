@@ -7,6 +7,7 @@ use occam_scene::GridSpec;
 use serde::{Deserialize, Serialize};
 
 pub use crate::data::{AugmentConfig, DataConfig};
+pub use crate::losses::{ClassWeights, LossConfig};
 use crate::models::Network;
 use crate::{Error, Result};
 
@@ -39,24 +40,6 @@ pub struct ModelConfig {
     pub network: String,
     /// File of weights, or a run, that training starts from.
     pub weights: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LossConfig {
-    pub class_weights: ClassWeights,
-}
-
-/// What the class weights 1/ln(f + 0.001) are taken from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClassWeights {
-    /// All classes weigh the same.
-    None,
-    /// f: voxels of a class in all training targets (LMSCNet). Mild: the rarest class weighs about twice the commonest.
-    Set,
-    /// f: voxels of a class in an average training target. Lifts rare classes more, for short runs.
-    Scene,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -96,7 +79,7 @@ impl TrainConfig {
     /// # Errors
     /// `Error::Usage`.
     pub fn check(&self) -> Result<()> {
-        let Self { data, optim, augment, steps, .. } = self;
+        let Self { data, loss, optim, augment, steps, .. } = self;
         let too_large = self.grid.checked_len().is_none_or(|len| len > 1 << 31);
         let error = if too_large { Error::TooLarge } else { Error::Usage };
         self.grid.check().map_err(|why| error(format!("grid: {why}")))?;
@@ -122,6 +105,14 @@ impl TrainConfig {
             return Err(Error::Usage("steps.steps and steps.epochs are both 0: give one of them".into()));
         }
         within("data.validation_share", data.validation_share, 0.0..=0.9)?;
+        for (key, weight) in loss.weights() {
+            within(key, weight, 0.0..=1e3)?;
+        }
+        if loss.weights().iter().all(|(_, weight)| *weight == 0.0) {
+            let keys = loss.weights().map(|(key, _)| key);
+            return Err(Error::Usage(format!("{} are all 0: give one of them a weight, such as 1", keys.join(", "))));
+        }
+        within("loss.focal_gamma", loss.focal_gamma, 0.0..=10.0)?;
         within("optim.lr", optim.lr, f64::MIN_POSITIVE..=1e3)?;
         within("optim.weight_decay", optim.weight_decay, 0.0..=1e3)?;
         within("optim.beta1", optim.beta1, 0.0..=0.999_999)?;

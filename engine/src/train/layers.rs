@@ -306,6 +306,9 @@ mod tests {
             ("steps.batch", "0"),
             ("optim.lr", "0"),
             ("optim.lr", "nan"),
+            ("loss.lovasz", "-1"),
+            ("loss.focal", "1001"),
+            ("loss.focal_gamma", "nan"),
             ("optim.beta2", "1.0"),
             ("augment.drop", "1.0"),
             ("optim.schedule", "linear"),
@@ -326,6 +329,7 @@ mod tests {
         let error = set("grid.counts", "[2048, 2048, 1024]").unwrap_err();
         assert!(error.exit_code() == 3 && error.to_string().contains("2^31"), "{error}");
         assert!(message(set("steps.steps", "0")).contains("steps.epochs"));
+        assert!(message(set("loss.cross_entropy", "0")).contains("loss.lovasz"));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use occam_scene::GridSpec;
 
 use super::optimizer::{clip, squared_norm};
 use super::{OptimConfig, Optimizer};
 use crate::data::Batch;
-use crate::losses::{downscale_target, multiscale_cross_entropy};
+use crate::losses::{Losses, Targets, downscale_target};
 use crate::models::Network;
 use crate::ops::voxelize::occupancy;
 use crate::{Error, Result};
@@ -27,7 +27,7 @@ pub struct Learner {
     spec: GridSpec,
     /// Without autodiff.
     device: Device,
-    class_weights: Tensor<1>,
+    losses: Losses,
     clip_norm: f64,
 }
 
@@ -41,14 +41,14 @@ pub struct StepOutcome {
 }
 
 impl Learner {
-    /// `device` is without autodiff; `network` was made on `device.autodiff()`.
-    pub fn new(network: Network, spec: GridSpec, device: &Device, class_weights: &[f32], config: &OptimConfig) -> Self {
+    /// `device` is without autodiff, and so are `losses`; `network` was made on `device.autodiff()`.
+    pub fn new(network: Network, spec: GridSpec, device: &Device, losses: Losses, config: &OptimConfig) -> Self {
         Self {
             network,
             optimizer: Optimizer::new(config),
             spec,
             device: device.clone(),
-            class_weights: Tensor::from_data(class_weights, device),
+            losses,
             clip_norm: config.clip_norm,
         }
     }
@@ -113,11 +113,10 @@ impl Learner {
                 let samples = batch.targets.chunks_exact(self.spec.len());
                 samples.flat_map(|labels| downscale_target(labels, [nz, nx, ny], *scale, empty, ignore)).collect()
             };
-            let labels: Vec<i32> = labels.into_iter().map(i32::from).collect();
             let shape = [batch.len(), nz / scale, nx / scale, ny / scale];
-            Tensor::<4, Int>::from_data(TensorData::new(labels, shape), &self.device)
+            Targets::new(&labels, shape, self.losses.classes(), self.spec.ignore_id, &self.device)
         });
-        Ok(multiscale_cross_entropy(logits, targets.collect(), &self.class_weights, self.spec.ignore_id))
+        Ok(self.losses.total(logits, targets.collect()))
     }
 
     /// The network as it predicts: batch normalization by its running statistics, no autodiff.

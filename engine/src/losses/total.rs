@@ -1,0 +1,108 @@
+//! The sum of the losses that a run trains on.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::log_softmax;
+use occam_scene::GridSpec;
+
+use super::affinity::affinity;
+use super::cross_entropy::TargetScores;
+use super::lovasz::lovasz;
+use super::probabilities::{Probabilities, with_gradient};
+use super::{LossConfig, Targets};
+
+/// The losses of a configuration with what they need beside predictions and targets.
+#[derive(Debug, Clone)]
+pub struct Losses {
+    config: LossConfig,
+    class_weights: Tensor<1>,
+    empty_id: u8,
+    ignore_id: u8,
+}
+
+impl Losses {
+    /// `class_weights`: `[C]`, without autodiff. `empty_id` of `spec` is one of the classes.
+    pub fn new(config: &LossConfig, class_weights: Tensor<1>, spec: &GridSpec) -> Self {
+        Self { config: config.clone(), class_weights, empty_id: spec.empty_id, ignore_id: spec.ignore_id }
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.class_weights.dims()[0]
+    }
+
+    /// Mean over scales of the weighted sum of the losses, each over all voxels of the batch that are not ignored; 0
+    /// when all are.
+    ///
+    /// `logits`: `[B, C, Z, X, Y]` a scale; `targets` in the same order of scales, on the same device without autodiff.
+    pub fn total(&self, logits: Vec<Tensor<5>>, targets: Vec<Targets>) -> Tensor<1> {
+        debug_assert_eq!(logits.len(), targets.len());
+        let scales = logits.len() as f32;
+        logits
+            .into_iter()
+            .zip(targets)
+            .map(|(logits, targets)| self.of_scale(logits, &targets))
+            .reduce(|sum, loss| sum + loss)
+            .expect("a network predicts at one scale at least")
+            / scales
+    }
+
+    fn of_scale(&self, logits: Tensor<5>, targets: &Targets) -> Tensor<1> {
+        let LossConfig { cross_entropy, focal, focal_gamma, .. } = self.config;
+        let [batch, classes, z, x, y] = logits.dims();
+        let logits = logits.reshape([batch, classes, z * x * y]);
+        let of_targets = cross_entropy > 0.0 || focal > 0.0;
+        // Only these are differentiated through the logarithm.
+        let log_p = log_softmax(if of_targets { logits.clone() } else { logits.clone().without_autodiff() }, 1);
+        let mut sum = Sum(None);
+        if let Some(loss) = self.of_probabilities(logits, &log_p, targets) {
+            sum.add(1.0, loss);
+        }
+        if of_targets {
+            let scores = TargetScores::new(log_p, targets.labels.clone(), &self.class_weights, self.ignore_id);
+            if cross_entropy > 0.0 {
+                sum.add(cross_entropy, scores.cross_entropy());
+            }
+            if focal > 0.0 {
+                sum.add(focal, scores.focal(focal_gamma));
+            }
+        }
+        sum.0.expect("a configuration without any loss is refused")
+    }
+
+    /// `None` when none of these losses is chosen.
+    fn of_probabilities(&self, logits: Tensor<3>, log_p: &Tensor<3>, targets: &Targets) -> Option<Tensor<1>> {
+        let LossConfig { lovasz: jaccard, semantic_affinity, geometric_affinity, .. } = self.config;
+        let affinities = [semantic_affinity, geometric_affinity];
+        let with_affinity = affinities.iter().any(|weight| *weight > 0.0);
+        if jaccard <= 0.0 && !with_affinity {
+            return None;
+        }
+        let log_p = log_p.clone().without_autodiff();
+        let probabilities = Probabilities::new(log_p, targets.labels.clone(), self.ignore_id);
+        let (mut value, mut gradient) = (Sum(None), Sum(None));
+        if jaccard > 0.0 {
+            let (loss, of_p) = lovasz(&probabilities, targets);
+            value.add(jaccard, loss);
+            gradient.add(jaccard, of_p);
+        }
+        if with_affinity {
+            let (loss, of_p) = affinity(&probabilities, targets, affinities, self.empty_id);
+            value.add(1.0, loss);
+            gradient.add(1.0, of_p);
+        }
+        Some(with_gradient(logits, value.0?, probabilities.logit_gradient(gradient.0?)))
+    }
+}
+
+/// A weighted sum that costs nothing while it is one term of weight 1.
+struct Sum<const D: usize>(Option<Tensor<D>>);
+
+impl<const D: usize> Sum<D> {
+    fn add(&mut self, weight: f64, term: Tensor<D>) {
+        let term = if weight == 1.0 { term } else { term * weight };
+        self.0 = Some(match self.0.take() {
+            Some(sum) => sum + term,
+            None => term,
+        });
+    }
+}
