@@ -167,20 +167,22 @@ fn jaccard_step(is_hit: bool, k: u32, hits: u32, total: u32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Against the definition, the difference of two Jaccard losses, in f64; f32 has no odd numbers beyond 2^24.
+    /// Against the definition, the difference of two Jaccard losses, as a fraction of whole numbers; f32 has no odd ones
+    /// beyond 2^24.
     #[test]
     fn steps_stay_accurate_beyond_the_whole_numbers_of_f32() {
-        let jaccard = |total: f64, hits: f64, misses: f64| 1.0 - (total - hits) / (total + misses);
-        for (k, hits, total) in
-            [(0, 0, 1), (5, 2, 3), (70_001, 3, 70_001), ((1 << 24) + 5, 3, 20_000_001), (1 << 31, 1, 2)]
-        {
-            let (t, h, m) = (f64::from(total), f64::from(hits), f64::from(k - hits));
-            let miss = jaccard(t, h, m + 1.0) - jaccard(t, h, m);
-            let found = f64::from(jaccard_step(false, k, hits, total));
-            assert!((found / miss - 1.0).abs() < 2e-5, "{k} {hits} {total}: {found}, {miss}");
-            let hit = jaccard(t, h + 1.0, m) - jaccard(t, h, m);
-            let found = -f64::from(jaccard_step(true, k, hits, total));
-            assert!((found / hit - 1.0).abs() < 1e-5, "{k} {hits} {total}: {found}, {hit}");
+        let cases = [(0, 0, 1), (5, 2, 3), (70_001, 3, 70_001), ((1 << 24) + 5, 3, 20_000_001), (1 << 31, 1, 2)];
+        for (k, hits, total) in cases {
+            let [t, h, m] = [total, hits, k - hits].map(u128::from);
+            // 1 - (t - h) / (t + m), before and after.
+            let difference = |[h0, m0]: [u128; 2], [h1, m1]: [u128; 2]| {
+                ((t - h0) * (t + m1) - (t - h1) * (t + m0)) as f64 / ((t + m0) * (t + m1)) as f64
+            };
+            for (is_hit, expected) in [(false, difference([h, m], [h, m + 1])), (true, -difference([h, m], [h + 1, m]))]
+            {
+                let found = f64::from(jaccard_step(is_hit, k, hits, total));
+                assert!((found / expected - 1.0).abs() < 1e-6, "{k} {hits} {total}: {found}, {expected}");
+            }
         }
     }
 
