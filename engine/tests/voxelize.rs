@@ -483,7 +483,7 @@ fn a_long_cloud_is_split_into_dispatches() {
 }
 
 #[test]
-fn an_autodiff_device_gives_constants() {
+fn an_autodiff_device_gives_the_same_values() {
     let case = Case::scattered("autodiff", small_grid(), 500, 6);
     let device = Device::flex().autodiff();
     case.voxelize_on(&device, case.layout()).assert_equals(&expected(&case), &case.name);

@@ -74,6 +74,7 @@ pub const SHARED: &[(&str, &str)] = &[
     ("reduce_max", include_str!("../../../shaders/shared/reduce_max.wgsl")),
     ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
     ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
+    ("soft_cell", include_str!("../../../shaders/shared/soft_cell.wgsl")),
     ("voxel_batch", include_str!("../../../shaders/shared/voxel_batch.wgsl")),
     ("voxel_cell", include_str!("../../../shaders/shared/voxel_cell.wgsl")),
     ("voxel_key", include_str!("../../../shaders/shared/voxel_key.wgsl")),
@@ -107,6 +108,9 @@ pub const ALL: &[&Shader] = &[
     &VOXEL_SEARCH,
     &RAY_CAST,
     &RAY_OCCLUSION,
+    &SOFT_CELLS,
+    &SOFT_SUM,
+    &SOFT_GRADIENT,
 ];
 
 pub const SCAN_SUMS: Shader = Shader {
@@ -183,3 +187,8 @@ pub const VOXEL_SEARCH: Shader = voxel("voxel_search", include_str!("../../../sh
 /// Shaders of [`crate::ops::rays`]; the operation itself splits what takes long, because it knows how far rays go.
 pub const RAY_CAST: Shader = voxel("ray_cast", include_str!("../../../shaders/ray_cast.wgsl"), 4);
 pub const RAY_OCCLUSION: Shader = voxel("ray_occlusion", include_str!("../../../shaders/ray_occlusion.wgsl"), 3);
+
+/// Shaders of [`crate::ops::soft_occupancy`].
+pub const SOFT_CELLS: Shader = voxel("soft_cells", include_str!("../../../shaders/soft_cells.wgsl"), 4);
+pub const SOFT_SUM: Shader = voxel("soft_sum", include_str!("../../../shaders/soft_sum.wgsl"), 4);
+pub const SOFT_GRADIENT: Shader = voxel("soft_gradient", include_str!("../../../shaders/soft_gradient.wgsl"), 4);

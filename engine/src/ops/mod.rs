@@ -9,6 +9,7 @@ mod lovasz;
 pub mod rays;
 pub mod scan;
 pub mod segment;
+pub mod soft_occupancy;
 pub mod sort;
 pub mod voxelize;
 

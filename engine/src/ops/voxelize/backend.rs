@@ -1,8 +1,12 @@
 //! The operations as Burn's backends see them.
 
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Autodiff, AutodiffBackend, Backend, ExtensionType, backend_extension};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, ExtensionType, TensorMetadata, backend_extension};
+use burn::tensor::{FloatDType, Shape, Slice};
 use occam_scene::GridSpec;
 
 use super::keys::KeyLayout;
@@ -35,6 +39,7 @@ pub trait VoxelOps: Backend {
     /// `[N, F]` to `[V, F]`.
     fn voxel_mean_features(
         features: FloatTensor<Self>,
+        voxel_of_point: IntTensor<Self>,
         order: IntTensor<Self>,
         starts: IntTensor<Self>,
     ) -> FloatTensor<Self>;
@@ -79,7 +84,7 @@ pub trait VoxelOps: Backend {
     ) -> IntTensor<Self>;
 }
 
-/// Nothing here has a derivative: results are constants on an autodiff device.
+/// Mean features have a derivative; everything else is a constant on an autodiff device.
 impl<B: VoxelOps, C: CheckpointStrategy> VoxelOps for Autodiff<B, C> {
     fn voxel_groups(points: FloatTensor<Self>, offsets: Vec<usize>, spec: GridSpec, layout: KeyLayout) -> Groups<Self> {
         let groups = B::voxel_groups(points.into_primitive(), offsets, spec, layout);
@@ -96,10 +101,20 @@ impl<B: VoxelOps, C: CheckpointStrategy> VoxelOps for Autodiff<B, C> {
 
     fn voxel_mean_features(
         features: FloatTensor<Self>,
+        voxel_of_point: IntTensor<Self>,
         order: IntTensor<Self>,
         starts: IntTensor<Self>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::voxel_mean_features(features.into_primitive(), order, starts))
+        match MeanBackward.prepare::<C>([features.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let features = features.primitive().clone();
+                let means = B::voxel_mean_features(features, voxel_of_point.clone(), order, starts.clone());
+                prepared.finish((voxel_of_point, starts), means)
+            }
+            OpsKind::UnTracked(prepared) => {
+                prepared.finish(B::voxel_mean_features(features.into_primitive(), voxel_of_point, order, starts))
+            }
+        }
     }
 
     fn voxel_majority(
@@ -143,5 +158,33 @@ impl<B: VoxelOps, C: CheckpointStrategy> VoxelOps for Autodiff<B, C> {
         layout: KeyLayout,
     ) -> IntTensor<Self> {
         B::voxel_search(points.into_primitive(), coords, offsets, spec, layout)
+    }
+}
+
+#[derive(Debug)]
+struct MeanBackward;
+
+/// A point gets the gradient of its voxel's mean, shared among the points of the voxel; a point in no voxel gets none.
+impl<B: VoxelOps> Backward<B, 1> for MeanBackward {
+    type State = (IntTensor<B>, IntTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let [Some(node)] = ops.parents else { return };
+        let gradient = gradients.consume::<B>(&ops.node);
+        let (voxel_of_point, starts) = ops.state;
+        let [voxels, width] = gradient.shape().dims();
+        let device = gradient.device();
+        let none = B::float_zeros(Shape::from([1, width]), &device, FloatDType::F32);
+        // The first row is that of the points in no voxel.
+        let rows = if voxels == 0 {
+            none
+        } else {
+            let ends = B::int_slice(starts.clone(), &[Slice::from(1..voxels + 1)]);
+            let counts = B::int_sub(ends, B::int_slice(starts, &[Slice::from(0..voxels)]));
+            let counts = B::float_reshape(B::int_into_float(counts, FloatDType::F32), Shape::from([voxels, 1]));
+            B::float_cat(vec![none, B::float_div(gradient, counts)], 0)
+        };
+        let places = B::int_add_scalar(voxel_of_point, 1.into());
+        gradients.register::<B>(node.id, B::float_select(rows, 0, places));
     }
 }

@@ -181,6 +181,7 @@ impl VoxelOps for Cube {
 
     fn voxel_mean_features(
         features: FloatTensor<Self>,
+        _voxel_of_point: IntTensor<Self>,
         order: IntTensor<Self>,
         starts: IntTensor<Self>,
     ) -> FloatTensor<Self> {

@@ -48,6 +48,7 @@ impl VoxelOps for Flex {
 
     fn voxel_mean_features(
         features: FloatTensor<Self>,
+        _voxel_of_point: IntTensor<Self>,
         order: IntTensor<Self>,
         starts: IntTensor<Self>,
     ) -> FloatTensor<Self> {

@@ -36,7 +36,8 @@ pub struct Voxels {
     pub count: Tensor<1, Int>,
     /// `[V, 3]` mean position, metres.
     pub mean: Tensor<2>,
-    /// `[V, F]` mean features.
+    /// `[V, F]` mean features: differentiable in the features of the points. Give positions as features for a
+    /// derivative in them.
     pub features: Option<Tensor<2>>,
     /// `[V]` majority label.
     pub label: Option<Tensor<1, Int>>,
@@ -109,7 +110,8 @@ pub fn voxelize_with(
         mean: Tensor::from_dispatch(groups.mean),
         features: features.map(|features| {
             let features = features.cast(FloatDType::F32).into_dispatch();
-            Tensor::from_dispatch(Dispatch::voxel_mean_features(features, order.clone(), starts.clone()))
+            let voxels = groups.voxel_of_point.clone();
+            Tensor::from_dispatch(Dispatch::voxel_mean_features(features, voxels, order.clone(), starts.clone()))
         }),
         label: labels.map(|labels| {
             let labels = labels.cast(IntDType::I32).into_dispatch();
