@@ -190,6 +190,26 @@ fn a_run_trains_scores_and_predicts_in_every_format() {
     assert_eq!(a, b);
 }
 
+/// A model that sees more than positions says so, and wants it of every scan.
+#[test]
+fn a_scan_without_what_the_model_sees_is_refused_by_name() {
+    let folder = folder();
+    let mut args = vec!["train", "--name", "m", "--set", "input.intensity=true", "--set", "input.visibility=true"];
+    args.extend(TINY);
+    let said = works(folder.path(), &args);
+    assert!(said.contains("occupancy, visibility, intensity"), "{said}");
+    works(folder.path(), &["eval", "runs/m", "--device", "cpu"]);
+
+    fs::write(folder.path().join("with.bin"), scan()).unwrap();
+    let output = occam(folder.path(), &["predict", "runs/m", "with.bin", "-o", "a.ply", "--device", "cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let points = "1 0 0\n2 1 0\n3 -1 -1\n";
+    let header = "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\n";
+    fs::write(folder.path().join("without.ply"), format!("{header}end_header\n{points}")).unwrap();
+    let args = ["predict", "runs/m", "without.ply", "-o", "b.ply", "--device", "cpu", "--origin", "0,0,0"];
+    fails(folder.path(), &args, 2, &["without.ply", "no intensity", "input.intensity"]);
+}
+
 #[test]
 fn json_output_of_a_run_is_json_only_and_complete() {
     let folder = folder();

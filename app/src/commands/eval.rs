@@ -42,7 +42,7 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
     if let Some(folder) = &args.data {
         config.path = Some(folder.clone());
     }
-    let splits = data::open(&config, &model.spec, model.config.seed)?;
+    let splits = data::open(&config, &model.spec, model.config.seed)?.for_input(model.config.input);
     let dataset = &splits.validation;
     out.line(format!("device  {}", device.label))?;
     out.line(format!("model   {}, step {}", args.model.display(), human::count(model.step)))?;

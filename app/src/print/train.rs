@@ -85,6 +85,7 @@ impl TrainPrinter {
             "run": info.run.to_string_lossy(),
             "device": info.device,
             "network": info.network,
+            "input": info.input,
             "parameters": info.parameters,
             "train_samples": info.train_samples,
             "validation_samples": info.validation_samples,
@@ -100,6 +101,9 @@ impl TrainPrinter {
             human::count(info.validation_samples)
         ));
         self.line(&format!("network     {}, {}", info.network, human::counted(info.parameters, "parameter")));
+        if info.input.len() > 1 {
+            self.line(&format!("sees        {}", info.input.join(", ")));
+        }
         self.line(&format!("steps       {}, seed {}", human::count(info.total_steps), info.seed));
         self.line(&format!("run         {}", info.run.display()));
     }

@@ -1,8 +1,8 @@
 //! Samples put together for one step: points of any number one after another, targets in the order of the networks.
 
-use occam_scene::{AxisOrder, GridSpec};
+use occam_scene::{AxisOrder, GridSpec, PointCloud};
 
-use super::Sample;
+use super::{Sample, intensity};
 
 /// A micro-batch on the host.
 #[derive(Debug, Clone, Default)]
@@ -10,6 +10,8 @@ pub struct Batch {
     pub ids: Vec<String>,
     /// Points of all samples, sample after sample, metres in the frame of the grid.
     pub positions: Vec<[f32; 3]>,
+    /// Intensity of each point, 0 to 1; `None` when a sample has none.
+    pub intensity: Option<Vec<f32>>,
     /// Sample `b` owns the points `offsets[b]..offsets[b + 1]`; one entry more than there are samples.
     pub offsets: Vec<usize>,
     /// Class ids `[B, Z, X, Y]`, one after another.
@@ -20,7 +22,7 @@ pub struct Batch {
 
 impl Batch {
     pub fn new() -> Self {
-        Self { offsets: vec![0], ..Self::default() }
+        Self { offsets: vec![0], intensity: Some(Vec::new()), ..Self::default() }
     }
 
     /// Samples in it.
@@ -34,10 +36,19 @@ impl Batch {
 
     /// Adds a sample.
     pub fn push(&mut self, sample: &Sample) {
-        self.positions.extend_from_slice(&sample.cloud.positions);
-        self.offsets.push(self.positions.len());
+        self.push_cloud(&sample.id, &sample.cloud);
         self.targets.extend(to_network_order(&sample.target.labels, &sample.target.spec));
-        self.ids.push(sample.id.clone());
+    }
+
+    /// Adds a sample without a target, to predict one.
+    pub fn push_cloud(&mut self, id: &str, cloud: &PointCloud) {
+        self.positions.extend_from_slice(&cloud.positions);
+        self.offsets.push(self.positions.len());
+        self.intensity = self.intensity.take().zip(cloud.intensity.as_deref()).map(|(mut all, new)| {
+            all.extend(intensity::from_0_to_1(new));
+            all
+        });
+        self.ids.push(id.to_owned());
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use occam_scene::PointCloud;
 use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +22,47 @@ pub struct DataConfig {
     pub future_scans: usize,
     /// Threads that prepare samples.
     pub workers: usize,
+}
+
+/// What the network sees of a voxel beside whether a point lies in it. Each key adds a channel, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InputConfig {
+    /// 1 where a ray from the sensor to a point passed and no point lies, else 0: seen to be empty, as told from unknown
+    /// (0 here and no point). Nothing is known of rays that came back without a point.
+    pub visibility: bool,
+    /// Mean intensity of the points of a voxel, 0 to 1; 0 where there is none. Every scan must have it.
+    pub intensity: bool,
+    /// Mean height of the points of a voxel above its centre, in voxels: -0.5 to 0.5; 0 where there is none.
+    pub height: bool,
+}
+
+impl InputConfig {
+    /// The channels in order, occupancy first.
+    pub fn names(&self) -> Vec<&'static str> {
+        let optional = [(self.visibility, "visibility"), (self.intensity, "intensity"), (self.height, "height")];
+        let chosen = optional.into_iter().filter_map(|(wanted, name)| wanted.then_some(name));
+        std::iter::once("occupancy").chain(chosen).collect()
+    }
+
+    /// Features of a voxel, occupancy among them.
+    pub fn channels(&self) -> usize {
+        self.names().len()
+    }
+
+    /// Whether the scan `name` has what the network is to see.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when it lacks intensity.
+    pub fn check(&self, cloud: &PointCloud, name: &str) -> Result<()> {
+        if !self.intensity || cloud.intensity.is_some() {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "{name}: no intensity, which the network sees beside positions (input.intensity = true). Give scans with \
+             intensity, or train with input.intensity = false"
+        )))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,13 +4,14 @@ mod augment;
 mod batch;
 mod config;
 mod demo;
+mod intensity;
 mod loader;
 mod rng;
 mod semantic_kitti;
 
 pub use augment::augment;
 pub use batch::{Batch, from_network_order, to_network_order};
-pub use config::{AugmentConfig, DataConfig};
+pub use config::{AugmentConfig, DataConfig, InputConfig};
 pub use demo::DemoWorld;
 pub use loader::{Loader, LoaderConfig};
 pub use semantic_kitti::SemanticKittiFolder;
@@ -52,6 +53,44 @@ pub struct Splits {
     pub validation: Arc<dyn Dataset>,
 }
 
+impl Splits {
+    /// The same samples; those that lack what `input` wants are errors.
+    #[must_use]
+    pub fn for_input(self, input: InputConfig) -> Self {
+        if !input.intensity {
+            return self;
+        }
+        let checked = |inner| Arc::new(Checked { inner, input }) as Arc<dyn Dataset>;
+        Self { training: checked(self.training), validation: checked(self.validation) }
+    }
+}
+
+/// Samples that have all that the network is to see.
+struct Checked {
+    inner: Arc<dyn Dataset>,
+    input: InputConfig,
+}
+
+impl Dataset for Checked {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+    fn spec(&self) -> &GridSpec {
+        self.inner.spec()
+    }
+    fn labels(&self) -> &LabelMap {
+        self.inner.labels()
+    }
+    fn sample(&self, index: usize) -> Result<Sample> {
+        let sample = self.inner.sample(index)?;
+        self.input.check(&sample.cloud, &sample.id)?;
+        Ok(sample)
+    }
+}
+
 /// Opens the data of a run: the demo world without a path, else a folder of scans.
 ///
 /// # Errors
@@ -86,4 +125,46 @@ fn check_ids(spec: &GridSpec, labels: &LabelMap) -> Result<()> {
         "grid.empty_id = {} and grid.ignore_id = {}, expected {} and {} for the classes of {}",
         spec.empty_id, spec.ignore_id, labels.empty_id, labels.ignore_id, labels.name
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The demo world, whose scans have intensity, without it from sample 1 on.
+    struct Bare(DemoWorld);
+
+    impl Dataset for Bare {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn spec(&self) -> &GridSpec {
+            self.0.spec()
+        }
+        fn labels(&self) -> &LabelMap {
+            self.0.labels()
+        }
+        fn sample(&self, index: usize) -> Result<Sample> {
+            let mut sample = self.0.sample(index)?;
+            sample.cloud.intensity = sample.cloud.intensity.filter(|_| index == 0);
+            Ok(sample)
+        }
+    }
+
+    #[test]
+    fn a_scan_without_the_intensity_that_is_asked_for_is_named() {
+        let spec = GridSpec::new([0.0, -12.8, -2.4], [1.6, 1.6, 0.8], [16, 16, 8]);
+        let bare: Arc<dyn Dataset> = Arc::new(Bare(DemoWorld::training(7, 3, spec).unwrap()));
+        let splits = Splits { training: Arc::clone(&bare), validation: bare };
+        let sample = |input, index| splits.clone().for_input(input).training.sample(index);
+        assert!(sample(InputConfig { visibility: true, height: true, ..InputConfig::default() }, 1).is_ok());
+        let wants = InputConfig { intensity: true, ..InputConfig::default() };
+        assert!(sample(wants, 0).is_ok());
+        let error = sample(wants, 1).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("demo-8") && error.to_string().contains("input.intensity"), "{error}");
+    }
 }

@@ -25,6 +25,8 @@ pub struct RunInfo {
     /// Adapter or CPU, as the user should read it.
     pub device: String,
     pub network: String,
+    /// What the network sees of a voxel, channel by channel.
+    pub input: Vec<&'static str>,
     pub parameters: usize,
     pub train_samples: usize,
     pub validation_samples: usize,

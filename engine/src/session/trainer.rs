@@ -59,10 +59,10 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     }
     gpu::reset_peak();
     let device = opened.device;
-    let splits = data::open(&config.data, &config.grid, config.seed)?;
-    let classes = splits.training.labels().len();
+    let splits = data::open(&config.data, &config.grid, config.seed)?.for_input(config.input);
+    let (channels, classes) = (config.input.channels(), splits.training.labels().len());
     let work = fits::Work::Training { batch: config.steps.batch, workers: config.data.workers };
-    fits::check(&device, &config.grid, classes, work)?;
+    fits::check(&device, &config.grid, channels, classes, work)?;
     let mut network = match plan {
         Plan::Fresh(_) => fresh_network(&config, classes, &device)?,
         Plan::Resumed { checkpoint, state, .. } => {
@@ -84,6 +84,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         run: folder.path().to_path_buf(),
         device: opened.label,
         network: config.model.network.clone(),
+        input: config.input.names(),
         parameters: network.num_params(),
         train_samples: splits.training.len(),
         validation_samples: splits.validation.len(),
@@ -125,7 +126,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     }
     let class_weights = Tensor::from_data(state.class_weights.as_slice(), &device);
     let losses = Losses::new(&config.loss, class_weights, &config.grid);
-    let mut learner = Learner::new(network, config.grid, &device, losses, &config.optim);
+    let mut learner = Learner::new(network, config.grid, config.input, &device, losses, &config.optim);
     if let Plan::Resumed { checkpoint, .. } = plan {
         learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
     }
@@ -160,7 +161,8 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
 /// The network of a run that begins, from `model.weights` when the configuration names them.
 fn fresh_network(config: &TrainConfig, classes: usize, device: &Device) -> Result<Network> {
     let device = device.clone().autodiff();
-    let mut network = Network::new(&config.model.network, config.grid.counts, 1, classes, config.seed, &device)?;
+    let channels = config.input.channels();
+    let mut network = Network::new(&config.model.network, config.grid.counts, channels, classes, config.seed, &device)?;
     if let Some(path) = &config.model.weights {
         network.load_weights(&checkpoint::weights_file(path)?)?;
     }

@@ -161,7 +161,8 @@ pub fn weights_file(path: &Path) -> Result<PathBuf> {
 /// [`Error::Input`] when the state describes a network that cannot be, and for weights that do not belong to it.
 pub fn load_network(folder: &Path, state: &State, device: &Device) -> Result<Network> {
     let State { config, labels, .. } = state;
-    let network = Network::new(&config.model.network, config.grid.counts, 1, labels.len(), config.seed, device);
+    let channels = config.input.channels();
+    let network = Network::new(&config.model.network, config.grid.counts, channels, labels.len(), config.seed, device);
     let mut network = network.map_err(|error| match error {
         Error::Usage(why) => {
             let expected = "a network and a grid that go together";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use occam_scene::GridSpec;
 use serde::{Deserialize, Serialize};
 
-pub use crate::data::{AugmentConfig, DataConfig};
+pub use crate::data::{AugmentConfig, DataConfig, InputConfig};
 pub use crate::losses::{ClassWeights, LossConfig};
 use crate::models::Network;
 use crate::{Error, Result};
@@ -26,6 +26,9 @@ pub struct TrainConfig {
     pub name: String,
     pub data: DataConfig,
     pub grid: GridSpec,
+    /// Absent in runs of earlier versions, which saw occupancy only.
+    #[serde(default)]
+    pub input: InputConfig,
     pub model: ModelConfig,
     pub loss: LossConfig,
     pub optim: OptimConfig,

@@ -20,13 +20,13 @@ pub enum Work {
 ///
 /// # Errors
 /// [`Error::TooLarge`] with grid, bytes and limit.
-pub fn check(device: &Device, spec: &GridSpec, classes: usize, work: Work) -> Result<()> {
+pub fn check(device: &Device, spec: &GridSpec, channels: usize, classes: usize, work: Work) -> Result<()> {
     let batch = match work {
         Work::Training { batch, .. } => batch,
         Work::Prediction => 1,
     };
     let what = format!("the class scores of {batch} x {classes} classes on a grid of {:?} voxels", spec.counts);
-    let Some(need) = least_need(spec, classes, work) else {
+    let Some(need) = least_need(spec, channels, classes, work) else {
         return Err(Error::TooLarge(format!(
             "{what} have more bytes than this machine can count. Use a smaller grid."
         )));
@@ -51,7 +51,7 @@ struct Need {
 }
 
 /// `None` when it cannot be counted.
-fn least_need(spec: &GridSpec, classes: usize, work: Work) -> Option<Need> {
+fn least_need(spec: &GridSpec, channels: usize, classes: usize, work: Work) -> Option<Need> {
     let times = |a: u64, b: usize| a.checked_mul(b as u64);
     let voxels = spec.checked_len()? as u64;
     match work {
@@ -61,14 +61,17 @@ fn least_need(spec: &GridSpec, classes: usize, work: Work) -> Option<Need> {
             let survey = times(voxels, classes)?.checked_mul(4)?.checked_add(times(voxels, TOGETHER)?)?;
             // Batches that wait, and those in the making.
             let queue = times(times(voxels, batch)?, workers.checked_mul(2)?.checked_add(1)?)?;
-            // Scores, their logarithms and the gradient live at the same time, whatever the network.
-            let cpu = scores.checked_mul(3)?.checked_add(queue)?;
+            // The input waits for the backward; scores, their logarithms and the gradient live at the same time, whatever
+            // the network.
+            let input = times(times(voxels, batch)?, channels)?.checked_mul(4)?;
+            let cpu = scores.checked_mul(3)?.checked_add(input)?.checked_add(queue)?;
             Some(Need { scores, host: survey.max(queue), cpu })
         }
         Work::Prediction => {
             let scores = times(voxels, classes)?.checked_mul(4)?;
             // The input is there until the network is through.
-            Some(Need { scores, host: voxels, cpu: scores.checked_add(voxels.checked_mul(4)?)? })
+            let input = times(voxels, channels)?.checked_mul(4)?;
+            Some(Need { scores, host: voxels, cpu: scores.checked_add(input)? })
         }
     }
 }
@@ -99,13 +102,14 @@ mod tests {
     #[test]
     fn the_least_need_of_training_counts_scores_survey_and_queue() {
         let spec = GridSpec::new([0.0; 3], [1.0; 3], [10, 10, 10]);
-        let need = least_need(&spec, 5, Work::Training { batch: 2, workers: 3 }).unwrap();
-        // 7 batches of 2 x 1000 voxels wait or are made; 8 targets are read beside 4 bytes a class and voxel.
-        assert_eq!(need, Need { scores: 40_000, host: 28_000, cpu: 3 * 40_000 + 14_000 });
-        let many = least_need(&spec, 5, Work::Training { batch: 2, workers: 30 }).unwrap();
+        let need = least_need(&spec, 3, 5, Work::Training { batch: 2, workers: 3 }).unwrap();
+        // 7 batches of 2 x 1000 voxels wait or are made; 8 targets are read beside 4 bytes a class and voxel; 2 x 3
+        // channels of 4 bytes a voxel go in.
+        assert_eq!(need, Need { scores: 40_000, host: 28_000, cpu: 3 * 40_000 + 14_000 + 24_000 });
+        let many = least_need(&spec, 3, 5, Work::Training { batch: 2, workers: 30 }).unwrap();
         assert_eq!(many.host, 61 * 2 * 1000);
-        let prediction = least_need(&spec, 5, Work::Prediction).unwrap();
-        assert_eq!(prediction, Need { scores: 20_000, host: 1000, cpu: 24_000 });
+        let prediction = least_need(&spec, 3, 5, Work::Prediction).unwrap();
+        assert_eq!(prediction, Need { scores: 20_000, host: 1000, cpu: 32_000 });
     }
 
     #[test]
@@ -121,7 +125,7 @@ mod tests {
         let code = |counts, batch, classes| {
             let spec = GridSpec::new([0.0; 3], [1.0; 3], counts);
             let work = Work::Training { batch, workers: 1 };
-            check(&Device::flex(), &spec, classes, work).unwrap_err().exit_code()
+            check(&Device::flex(), &spec, 1, classes, work).unwrap_err().exit_code()
         };
         // The product wraps to 0.
         assert_eq!(code([1 << 32, 1 << 32, 1], 1, 2), 3);

@@ -281,6 +281,15 @@ mod tests {
     }
 
     #[test]
+    fn what_the_network_sees_is_chosen_by_keys() {
+        assert_eq!(set("seed", "2").unwrap().input.channels(), 1);
+        let config = set("input.visibility", "true").unwrap();
+        assert_eq!((config.input.visibility, config.input.channels()), (true, 2));
+        assert!(message(set("input.visible", "true")).contains("did you mean `input.visibility`?"));
+        assert!(message(set("input.height", "1")).contains("true or false"));
+    }
+
+    #[test]
     fn an_unknown_key_or_preset_gets_the_nearest_one() {
         assert!(message(set("optim.lrr", "1")).contains("did you mean `optim.lr`?"));
         assert!(message(set("batch", "1")).contains("did you mean `steps.batch`?"));

@@ -4,6 +4,7 @@ pub mod checkpoint;
 mod config;
 mod evaluate;
 pub mod fits;
+mod input;
 mod layers;
 mod model;
 mod optimizer;
@@ -14,9 +15,11 @@ mod step;
 mod tensorboard;
 
 pub use config::{
-    AugmentConfig, ClassWeights, DataConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig, TrainConfig,
+    AugmentConfig, ClassWeights, DataConfig, InputConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig,
+    TrainConfig,
 };
 pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, baselines, evaluate, score, target_statistics};
+pub use input::input;
 pub use layers::presets;
 pub use model::{Model, load_model};
 pub use optimizer::Optimizer;

@@ -6,7 +6,8 @@ use burn::module::Module;
 use burn::tensor::Device;
 use occam_scene::{GridSpec, LabelMap, PointCloud, VoxelGrid};
 
-use super::step::{device_failed, input};
+use super::input::input;
+use super::step::device_failed;
 use super::{TrainConfig, checkpoint, fits};
 use crate::data::{Batch, from_network_order};
 use crate::models::Network;
@@ -32,7 +33,8 @@ pub struct Model {
 pub fn load_model(path: &Path, device: &Device) -> Result<Model> {
     let folder = checkpoint::find(path, true)?;
     let state = checkpoint::read_state(&folder)?;
-    fits::check(device, &state.config.grid, state.labels.len(), fits::Work::Prediction)?;
+    let channels = state.config.input.channels();
+    fits::check(device, &state.config.grid, channels, state.labels.len(), fits::Work::Prediction)?;
     let network = checkpoint::load_network(&folder, &state, device)?;
     let config = state.config;
     Ok(Model {
@@ -59,7 +61,8 @@ impl Model {
     /// The class of every voxel, from points in the frame of the grid (the sensor at 0, x forward, y left, z up).
     ///
     /// # Errors
-    /// [`Error::Usage`] when no point lies inside the grid; [`Error::Failed`] when the device fails.
+    /// [`Error::Usage`] when no point lies inside the grid or the cloud lacks what the network sees; [`Error::Failed`]
+    /// when the device fails.
     pub fn predict(&self, cloud: &PointCloud) -> Result<VoxelGrid> {
         if !cloud.positions.iter().any(|p| self.spec.voxel_of(*p).is_some()) {
             let spec = &self.spec;
@@ -74,9 +77,7 @@ impl Model {
             )));
         }
         let mut batch = Batch::new();
-        batch.ids.push(String::new());
-        batch.positions.clone_from(&cloud.positions);
-        batch.offsets.push(batch.positions.len());
+        batch.push_cloud("the cloud", cloud);
         let mut grids = self.predict_batch(&batch)?;
         grids.pop().ok_or_else(|| Error::Failed("the network predicted nothing".into()))
     }
@@ -86,7 +87,7 @@ impl Model {
     /// # Errors
     /// [`Error::Failed`] when the device fails.
     pub fn predict_batch(&self, batch: &Batch) -> Result<Vec<VoxelGrid>> {
-        let scores = self.network.forward(input(batch, &self.spec, &self.device)?).swap_remove(0);
+        let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?).swap_remove(0);
         // Ties go to the lowest class.
         let classes = scores.argmax(1).try_into_data().map_err(device_failed)?;
         let classes: Vec<u8> = classes.iter::<i64>().map(|class| class as u8).collect();

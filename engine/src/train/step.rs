@@ -5,26 +5,20 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Tensor, TensorData};
 use occam_scene::GridSpec;
 
+use super::input::input;
 use super::optimizer::{clip, squared_norm};
-use super::{OptimConfig, Optimizer};
+use super::{InputConfig, OptimConfig, Optimizer};
 use crate::data::Batch;
 use crate::losses::{Losses, Targets, downscale_target};
 use crate::models::Network;
-use crate::ops::voxelize::occupancy;
 use crate::{Error, Result};
-
-/// Points of a batch as the networks want them: features `[B, channels, Z, X, Y]` on `device`, without autodiff. The one
-/// channel is occupancy.
-pub fn input(batch: &Batch, spec: &GridSpec, device: &Device) -> Result<Tensor<5>> {
-    let points = TensorData::new(batch.positions.as_flattened().to_vec(), [batch.positions.len(), 3]);
-    Ok(occupancy(Tensor::from_data(points, device), &batch.offsets, spec)?.unsqueeze_dim(1))
-}
 
 /// A network in training with its optimizer.
 pub struct Learner {
     pub network: Network,
     pub optimizer: Optimizer,
     spec: GridSpec,
+    input: InputConfig,
     /// Without autodiff.
     device: Device,
     losses: Losses,
@@ -42,11 +36,19 @@ pub struct StepOutcome {
 
 impl Learner {
     /// `device` is without autodiff, and so are `losses`; `network` was made on `device.autodiff()`.
-    pub fn new(network: Network, spec: GridSpec, device: &Device, losses: Losses, config: &OptimConfig) -> Self {
+    pub fn new(
+        network: Network,
+        spec: GridSpec,
+        input: InputConfig,
+        device: &Device,
+        losses: Losses,
+        config: &OptimConfig,
+    ) -> Self {
         Self {
             network,
             optimizer: Optimizer::new(config),
             spec,
+            input,
             device: device.clone(),
             losses,
             clip_norm: config.clip_norm,
@@ -104,7 +106,8 @@ impl Learner {
 
     fn loss(&self, batch: &Batch) -> Result<Tensor<1>> {
         let [nx, ny, nz] = self.spec.counts;
-        let logits = self.network.forward(input(batch, &self.spec, &self.device)?.autodiff());
+        let input = input(batch, &self.spec, &self.input, &self.device)?;
+        let logits = self.network.forward(input.autodiff());
         let targets = self.network.scales().iter().map(|scale| {
             let labels: Vec<u8> = if *scale == 1 {
                 batch.targets.clone()

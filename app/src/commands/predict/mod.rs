@@ -154,10 +154,17 @@ fn predict(
     for note in notes {
         out.note(note);
     }
+    model.config.input.check(&cloud, &name)?;
     // Before it is moved: the numbers the user knows from the file.
     let bounds = cloud.bounds().map(|(low, high)| [low, high].map(|corner| file_coordinates(&cloud, corner)));
     if let Some(guess) = placement::place(&mut cloud, spec, args.origin) {
         out.note(format!("{name}: {guess}"));
+        if model.config.input.visibility {
+            out.note(format!(
+                "{name}: this model looks along the rays from the sensor (input.visibility), so that the place matters: \
+                 give --origin"
+            ));
+        }
     }
     let inside = placement::inside(&cloud, spec);
     if inside == 0 {
