@@ -46,6 +46,8 @@ pub enum DataCommand {
     Info(data::InfoArgs),
     /// Look for contradictions between ground truth and the benchmark it is said to be of
     Check(data::check::CheckArgs),
+    /// Write scans of the demo world with poses, or one dense cloud, to practise with
+    Demo(data::DemoArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -86,6 +88,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Predict(args)) => predict::run(&args, out),
         Some(Command::Data(DataCommand::Info(args))) => data::run(&args, out),
         Some(Command::Data(DataCommand::Check(args))) => data::check::run(&args, out),
+        Some(Command::Data(DataCommand::Demo(args))) => data::demo(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

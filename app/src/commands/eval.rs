@@ -43,6 +43,9 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
         config.path = Some(folder.clone());
     }
     let splits = data::open(&config, &model.spec, model.config.seed)?.for_input(model.config.input);
+    for note in &splits.notes {
+        out.note(format!("{}: {note}", splits.validation.name()));
+    }
     let dataset = &splits.validation;
     out.line(format!("device  {}", device.label))?;
     out.line(format!("model   {}, step {}", args.model.display(), human::count(model.step)))?;

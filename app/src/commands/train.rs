@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use occam_engine::Error;
+use occam_engine::data::{self, Layout};
 use occam_engine::session::{Command, Event, Session, StepRecord, Summary};
 use occam_engine::train::TrainConfig;
 
@@ -20,15 +21,16 @@ const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub struct TrainArgs {
-    /// Folder in SemanticKITTI's layout to train on; without it, the built-in demo world
+    /// Folder of scans with poses, one dense cloud, or a folder in SemanticKITTI's layout; without it, the demo world
     data: Option<PathBuf>,
 
     /// Run without a window. There is no window yet, so this only silences the line that says so
     #[arg(long)]
     no_gui: bool,
-    /// Starting point of all settings; `occam presets` lists them [default: demo]. Decides most of the memory
-    #[arg(long, value_name = "NAME", default_value = "demo", hide_default_value = true)]
-    preset: String,
+    /// Starting point of all settings; `occam presets` lists them [default: own-scans for scans without labels, else
+    /// demo]. Decides most of the memory
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
     /// Weights to start from: .safetensors, .pt or .pth, or the folder of a run [default: none, random weights]. Costs no
     /// memory
     #[arg(long, value_name = "FILE")]
@@ -95,6 +97,14 @@ enum Precision {
 }
 
 impl TrainArgs {
+    fn preset(&self) -> anyhow::Result<&str> {
+        Ok(match (&self.preset, &self.data) {
+            (Some(preset), _) => preset,
+            (None, Some(path)) if data::layout(path)? != Layout::SemanticKitti => "own-scans",
+            _ => "demo",
+        })
+    }
+
     /// The effective configuration: defaults < preset < file < `--set` < flags.
     fn config(&self) -> anyhow::Result<TrainConfig> {
         if let Some(precision @ (Precision::F16 | Precision::Bf16)) = self.precision {
@@ -104,7 +114,7 @@ impl TrainArgs {
                  {name} and lose small terms; leave the flag out"
             )));
         }
-        let mut config = TrainConfig::from_layers(&self.preset, self.config.as_deref(), &self.sets)?;
+        let mut config = TrainConfig::from_layers(self.preset()?, self.config.as_deref(), &self.sets)?;
         if let Some(data) = &self.data {
             config.data.path = Some(data.clone());
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use occam_engine::data::{self, Layout};
 use occam_engine::scene::formats;
 use occam_engine::scene::metrics::Scores;
 use occam_engine::session::{Event, RunInfo, StepRecord, Summary};
@@ -253,10 +254,14 @@ impl TrainPrinter {
     }
 }
 
-/// The last scan of a folder in SemanticKITTI's layout: one that the run validated on.
+/// The last scan of the data, one that the run validated on; of one cloud the cloud itself.
 fn last_scan(data: &Path) -> Option<PathBuf> {
-    let sequence = formats::sequence_folders(data).ok()?.pop()?;
-    formats::files_ending(&sequence.join("velodyne"), "bin").ok()?.pop()
+    let folder = match data::layout(data).ok()? {
+        Layout::Cloud(file) => return Some(file),
+        Layout::Scans(mut folders) => folders.pop()?,
+        Layout::SemanticKitti => formats::sequence_folders(data).ok()?.pop()?,
+    };
+    data::find_scans(&folder).ok()?.pop()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A point cloud: positions and optional columns of the same length.
 
-use glam::DVec3;
+use glam::{DMat4, DVec3};
 
 /// Points of one scan or scene.
 ///
@@ -91,6 +91,18 @@ impl PointCloud {
         }
     }
 
+    /// Moves the cloud, coordinates of the file, by a rigid motion; the origin becomes 0.
+    pub fn transform(&mut self, motion: &DMat4) {
+        let origin = DVec3::from_array(self.origin);
+        let moved = |p: &[f32; 3]| {
+            let p = DVec3::from_array(p.map(f64::from)) + origin;
+            motion.transform_point3(p).as_vec3().to_array()
+        };
+        self.positions.iter_mut().for_each(|p| *p = moved(p));
+        self.sensor = self.sensor.map(|p| moved(&p));
+        self.origin = [0.0; 3];
+    }
+
     /// The same cloud with positions relative to a sensor that stands at `sensor` (file coordinates, metres).
     pub fn centre_on(&mut self, sensor: [f64; 3]) {
         let shift = DVec3::from_array(self.origin) - DVec3::from_array(sensor);
@@ -118,6 +130,24 @@ mod tests {
         assert_eq!(cloud.positions, [[0.0; 3], [3.0; 3]]);
         assert_eq!(cloud.label, Some(vec![10, 13]));
         assert_eq!(cloud.dropped_non_finite, 2);
+    }
+
+    #[test]
+    fn a_motion_moves_what_the_file_says() {
+        let mut cloud = PointCloud {
+            origin: [100.0, 0.0, 0.0],
+            positions: vec![[1.0, 2.0, 3.0]],
+            sensor: Some([0.0; 3]),
+            ..PointCloud::default()
+        };
+        let turn = DMat4::from_rotation_z(std::f64::consts::FRAC_PI_2);
+        cloud.transform(&(DMat4::from_translation(DVec3::new(2.0, -100.0, 0.5)) * turn));
+        // (101, 2, 3) turns to (-2, 101, 3).
+        for (found, expected) in cloud.positions[0].iter().zip([0.0, 1.0, 3.5]) {
+            assert!((found - expected).abs() < 1e-5, "{:?}", cloud.positions);
+        }
+        assert_eq!(cloud.origin, [0.0; 3]);
+        assert!(cloud.sensor.unwrap()[1].abs() < 1e-5);
     }
 
     #[test]

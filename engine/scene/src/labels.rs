@@ -37,13 +37,14 @@ fn default_ignore() -> u8 {
 }
 
 /// Label maps that ship with the program: name and TOML text.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("demo", include_str!("../../../assets/labels/demo.toml")),
     ("semantic-kitti", include_str!("../../../assets/labels/semantic-kitti.toml")),
     ("occ3d-nuscenes", include_str!("../../../assets/labels/occ3d-nuscenes.toml")),
     ("openocc", include_str!("../../../assets/labels/openocc.toml")),
     ("nuscenes", include_str!("../../../assets/labels/nuscenes.toml")),
     ("carla-sc", include_str!("../../../assets/labels/carla-sc.toml")),
+    ("occupancy", include_str!("../../../assets/labels/occupancy.toml")),
 ];
 
 impl LabelMap {

@@ -18,10 +18,50 @@ pub struct DataConfig {
     pub demo_validation: usize,
     /// Of a folder of scans: the share, at the end of each sequence, that validates.
     pub validation_share: f64,
-    /// Of a folder of scans: scans after the input scan whose labelled points make the target with it.
+    /// Of a folder of scans: scans before the input scan that make the target with it.
+    #[serde(default)]
+    pub prior_scans: usize,
+    /// Of a folder of scans: scans after the input scan that make the target with it. Of one dense cloud, both together:
+    /// virtual scans around the input that decide what is known.
     pub future_scans: usize,
+    /// Of a folder of scans: points nearer to the sensor do not make the target, they are what carries it; metres.
+    #[serde(default)]
+    pub min_range_m: f64,
+    /// Of your own scans: what the coordinates in their files are relative to.
+    #[serde(default)]
+    pub frame: Frame,
+    /// Of your own scans, to train the classes of a label column instead of empty and occupied: the name of a label map
+    /// of this program, or a TOML file with one.
+    pub labels: Option<String>,
+    /// Of one dense cloud: scans that are cast in it, to train on and to validate on.
+    #[serde(default = "virtual_scans")]
+    pub virtual_scans: usize,
+    /// Of one dense cloud: height of the virtual sensor above the ground, metres.
+    #[serde(default = "sensor_height_m")]
+    pub sensor_height_m: f64,
     /// Threads that prepare samples.
     pub workers: usize,
+}
+
+/// Of runs from before there was a choice.
+fn virtual_scans() -> usize {
+    300
+}
+
+/// As [`virtual_scans`].
+fn sensor_height_m() -> f64 {
+    1.7
+}
+
+/// What coordinates of a scan are relative to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Frame {
+    /// The sensor, as most recordings are.
+    #[default]
+    Sensor,
+    /// The world of the poses: the scans are registered.
+    World,
 }
 
 /// What the network sees of a voxel beside whether a point lies in it. Each key adds a channel, in this order.

@@ -5,15 +5,19 @@ mod batch;
 mod config;
 mod demo;
 mod intensity;
+mod layout;
 mod loader;
+mod own_scans;
 mod rng;
 mod semantic_kitti;
 
 pub use augment::augment;
 pub use batch::{Batch, from_network_order, to_network_order};
-pub use config::{AugmentConfig, DataConfig, InputConfig};
+pub use config::{AugmentConfig, DataConfig, Frame, InputConfig};
 pub use demo::DemoWorld;
+pub use layout::{Layout, layout};
 pub use loader::{Loader, LoaderConfig};
+pub use own_scans::{DriveInfo, ScansInfo, find_scans, inspect};
 pub use semantic_kitti::SemanticKittiFolder;
 
 use std::sync::Arc;
@@ -51,6 +55,8 @@ pub trait Dataset: Send + Sync {
 pub struct Splits {
     pub training: Arc<dyn Dataset>,
     pub validation: Arc<dyn Dataset>,
+    /// What the user should know about the data before training on it.
+    pub notes: Vec<String>,
 }
 
 impl Splits {
@@ -61,7 +67,7 @@ impl Splits {
             return self;
         }
         let checked = |inner| Arc::new(Checked { inner, input }) as Arc<dyn Dataset>;
-        Self { training: checked(self.training), validation: checked(self.validation) }
+        Self { training: checked(self.training), validation: checked(self.validation), notes: self.notes }
     }
 }
 
@@ -91,25 +97,27 @@ impl Dataset for Checked {
     }
 }
 
-/// Opens the data of a run: the demo world without a path, else a folder of scans.
+/// Opens the data of a run: the demo world without a path, else what lies there.
 ///
 /// # Errors
-/// [`Error::Input`] for a folder of unknown layout, with the layouts there are; [`Error::Usage`] for a grid whose empty
+/// [`Error::Input`] for a path of unknown layout, with the layouts there are; [`Error::Usage`] for a grid whose empty
 /// or ignored id does not fit the classes.
 pub fn open(config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
-    if let Some(path) = &config.path {
-        let (training, validation) = SemanticKittiFolder::open(path, config, spec)?;
-        return Ok(Splits { training: Arc::new(training), validation: Arc::new(validation) });
+    let Some(path) = &config.path else {
+        return Ok(Splits {
+            training: Arc::new(DemoWorld::training(seed, config.demo_train, *spec)?),
+            validation: Arc::new(DemoWorld::validation(config.demo_validation, *spec)?),
+            notes: Vec::new(),
+        });
+    };
+    match layout(path)? {
+        Layout::SemanticKitti => {
+            let (training, validation) = SemanticKittiFolder::open(path, config, spec)?;
+            Ok(Splits { training: Arc::new(training), validation: Arc::new(validation), notes: Vec::new() })
+        }
+        Layout::Scans(folders) => own_scans::open_folders(path, &folders, config, spec),
+        Layout::Cloud(file) => own_scans::open_cloud(&file, config, spec, seed),
     }
-    Ok(Splits {
-        training: Arc::new(DemoWorld::training(seed, config.demo_train, *spec)?),
-        validation: Arc::new(DemoWorld::validation(config.demo_validation, *spec)?),
-    })
-}
-
-/// The classes of the data that `config` names, without reading it.
-pub fn labels(config: &DataConfig) -> Result<LabelMap> {
-    built_in_labels(if config.path.is_some() { "semantic-kitti" } else { "demo" })
 }
 
 fn built_in_labels(name: &str) -> Result<LabelMap> {

@@ -272,7 +272,8 @@ mod tests {
     }
 
     fn config(future_scans: usize, validation_share: f64) -> DataConfig {
-        DataConfig { path: None, demo_train: 1, demo_validation: 1, validation_share, future_scans, workers: 1 }
+        let defaults = crate::train::TrainConfig::from_layers("demo", None, &[]).unwrap().data;
+        DataConfig { validation_share, future_scans, ..defaults }
     }
 
     fn spec() -> GridSpec {

@@ -93,6 +93,9 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         labels: splits.training.labels().clone(),
     }));
 
+    for note in &splits.notes {
+        outbox.warn(format!("{}: {note}", splits.training.name()));
+    }
     let (statistics, baselines) = match survey(&splits, controls) {
         Ok(found) => found,
         Err(error) => {

@@ -89,6 +89,11 @@ impl TrainConfig {
         whole("data.demo_train", data.demo_train, 1..=MAX_SAMPLES)?;
         whole("data.demo_validation", data.demo_validation, 1..=MAX_SAMPLES)?;
         whole("data.workers", data.workers, 1..=MAX_WORKERS)?;
+        whole("data.prior_scans", data.prior_scans, 0..=MAX_SAMPLES)?;
+        whole("data.future_scans", data.future_scans, 0..=MAX_SAMPLES)?;
+        whole("data.virtual_scans", data.virtual_scans, 2..=MAX_SAMPLES)?;
+        within("data.min_range_m", data.min_range_m, 0.0..=1e3)?;
+        within("data.sensor_height_m", data.sensor_height_m, 0.0..=1e3)?;
         whole("steps.batch", steps.batch, 1..=MAX_SAMPLES)?;
         whole("steps.accumulate", steps.accumulate, 1..=MAX_SAMPLES)?;
         whole("steps.steps", steps.steps, 0..=MAX_STEPS)?;

@@ -10,14 +10,16 @@ use super::TrainConfig;
 use crate::{Error, Result};
 
 /// Presets that ship with the program: name and TOML text. The first is complete, and the default of every key.
-const PRESETS: [(&str, &str); 3] = [
+const PRESETS: [(&str, &str); 4] = [
     ("demo", include_str!("../../../assets/presets/demo.toml")),
+    ("own-scans", include_str!("../../../assets/presets/own-scans.toml")),
     ("semantic-kitti", include_str!("../../../assets/presets/semantic-kitti.toml")),
     ("tiny", include_str!("../../../assets/presets/tiny.toml")),
 ];
 
 /// Keys that may be absent from a complete configuration, with an example of their type.
-const OPTIONAL: [(&str, &str, &str); 2] = [("data", "path", "a path"), ("model", "weights", "a path")];
+const OPTIONAL: [(&str, &str, &str); 3] =
+    [("data", "path", "a path"), ("data", "labels", "a label map"), ("model", "weights", "a path")];
 
 /// Table that a run adds to its `config.toml`; it decides nothing and is passed over on reading.
 pub(super) const RUN_TABLE: &str = "run";

@@ -1,12 +1,15 @@
-//! Folders in SemanticKITTI's layout: which sequences, how many scans and labels.
+//! Folders of data: SemanticKITTI's sequences, or somebody's own scans.
 
-use std::path::Path;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
-use occam_engine::scene::error::{Error, Place, Result};
-use occam_engine::scene::formats;
+use occam_engine::data::{self, Layout};
+use occam_engine::scene::error::Result;
+use occam_engine::scene::formats::{self, ReadOptions};
+use occam_engine::train::TrainConfig;
 use serde_json::json;
 
-use super::Facts;
+use super::{Facts, cloud};
 use crate::print::{Table, human};
 
 struct Sequence {
@@ -19,14 +22,74 @@ struct Sequence {
     calibration: bool,
 }
 
-pub fn facts(path: &Path) -> anyhow::Result<Facts> {
+pub fn facts(path: &Path, options: &ReadOptions) -> anyhow::Result<Facts> {
+    match data::layout(path)? {
+        Layout::SemanticKitti => semantic_kitti(path),
+        Layout::Scans(folders) => own_scans(path, &folders),
+        Layout::Cloud(file) => cloud::facts(&file, options, None),
+    }
+}
+
+/// As training with the preset for them would see them.
+fn own_scans(path: &Path, folders: &[PathBuf]) -> anyhow::Result<Facts> {
+    let config = TrainConfig::from_layers("own-scans", None, &[])?;
+    let info = data::inspect(folders, &config.data, &config.grid)?;
+    let scans = info.drives.iter().map(|drive| drive.scans).sum();
+    let mut text = format!("{}: scans with poses, {}", path.display(), human::counted(scans, "scan"));
+    for drive in &info.drives {
+        let first = formats::read_cloud(&drive.first, &ReadOptions::default())?;
+        let file = drive.first.file_name().unwrap_or_default().to_string_lossy();
+        let _ = write!(
+            text,
+            "\n  {}: {}, {:.1} m apart on average; poses: {}; {file}: {}, {}",
+            drive.name,
+            human::counted(drive.scans, "scan"),
+            drive.way_m / (drive.scans.max(2) - 1) as f64,
+            drive.poses,
+            first.format,
+            human::counted(first.cloud.len(), "point"),
+        );
+    }
+    let [training, validation] = info.split;
+    let _ = write!(
+        text,
+        "\n  to train on {}, to validate on {}; {} of the points lie in the grid of the preset own-scans",
+        human::count(training),
+        human::count(validation),
+        human::percent(info.inside)
+    );
+    for note in &info.notes {
+        let _ = write!(text, "\n  note       {note}");
+    }
+    let drives: Vec<_> = info
+        .drives
+        .iter()
+        .map(|drive| {
+            json!({
+                "name": drive.name,
+                "scans": drive.scans,
+                "poses": drive.poses,
+                "way_m": drive.way_m,
+                "first": drive.first.to_string_lossy(),
+            })
+        })
+        .collect();
+    let json = json!({
+        "file": path.to_string_lossy(),
+        "format": "scans with poses",
+        "scans": scans,
+        "drives": drives,
+        "training": training,
+        "validation": validation,
+        "inside": info.inside,
+        "notes": info.notes,
+    });
+    Ok(Facts { text, json })
+}
+
+fn semantic_kitti(path: &Path) -> anyhow::Result<Facts> {
     let folders = formats::sequence_folders(path)?;
     let sequences = folders.iter().map(|folder| sequence(folder)).collect::<Result<Vec<_>>>()?;
-    if sequences.is_empty() {
-        return Err(Error::new(path, Place::File, "a folder without sequences", "SemanticKITTI's layout")
-            .hint("The scans of sequence 00 belong in sequences/00/velodyne/*.bin, their labels in sequences/00/labels")
-            .into());
-    }
     let yes = |there: bool| if there { "yes" } else { "no" }.to_owned();
     let mut table = Table::new(["  sequence", "scans", "labels", "voxel labels", "poses", "calibration"]);
     for sequence in &sequences {

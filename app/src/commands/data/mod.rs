@@ -2,6 +2,7 @@
 
 pub mod check;
 mod cloud;
+mod demo;
 mod folder;
 mod grid;
 
@@ -17,10 +18,12 @@ use crate::fail;
 use crate::parse;
 use crate::print::Output;
 
+pub use demo::{DemoArgs, run as demo};
+
 #[derive(Args)]
 pub struct InfoArgs {
-    /// Scans, label files, ground truth of occupancy benchmarks, other grids (.npz, .npy), or folders in SemanticKITTI's
-    /// layout
+    /// Scans, label files, ground truth of occupancy benchmarks, other grids (.npz, .npy), or folders: your own scans, or
+    /// SemanticKITTI's layout
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -67,8 +70,9 @@ pub fn run(args: &InfoArgs, out: Output) -> anyhow::Result<u8> {
 }
 
 fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
+    let options = ReadOptions { bin_stride: args.stride, lenient: args.lenient };
     if path.is_dir() {
-        return folder::facts(path);
+        return folder::facts(path, &options);
     }
     if args.labels.is_none()
         && let Some(truth) = GroundTruth::open(path)?
@@ -91,7 +95,6 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
         }
         _ => {}
     }
-    let options = ReadOptions { bin_stride: args.stride, lenient: args.lenient };
     cloud::facts(path, &options, args.labels.as_ref())
 }
 

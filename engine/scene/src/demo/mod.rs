@@ -8,6 +8,7 @@
 //! Everything is f64 arithmetic and square roots, which IEEE 754 fixes to the last bit, and one integer generator: the
 //! same seed, frame and grid give the same bytes on every machine, whatever the number of threads.
 
+mod drive;
 mod lidar;
 pub(crate) mod rng;
 mod shape;
@@ -16,6 +17,7 @@ mod target;
 mod visibility;
 mod world;
 
+pub use drive::Drive;
 pub use lidar::{Lidar, Ray, Scan};
 pub use shape::{Hit, Shape, Solid};
 pub use street::{Ground, Pose, Street};

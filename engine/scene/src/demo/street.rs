@@ -3,7 +3,7 @@
 //! World frame: x runs along the street for ever, y to the left, z up from the road. Street coordinates are `u`, the
 //! world's x, and `t`, the offset to the left of the centre line.
 
-use glam::{DVec2, DVec3};
+use glam::{DMat4, DVec2, DVec3};
 
 use super::rng::Rng;
 use super::{SENSOR_HEIGHT_M, class};
@@ -231,6 +231,14 @@ impl Ground {
     pub fn at(&self, p: DVec2) -> (u8, f64) {
         let (class, height) = self.street.ground(self.pose.world_from_sensor(p));
         (class, height - SENSOR_HEIGHT_M)
+    }
+
+    /// Takes points of the sensor's frame to the world's, which has its origin on the road where the street begins.
+    pub fn world_from_sensor(&self) -> DMat4 {
+        // The world is not level: the sensor, upright, climbs with it.
+        let climb = self.pose.forward.rotate(self.tilt).dot(self.pose.position);
+        let turn = DMat4::from_rotation_z(self.pose.forward.to_angle());
+        DMat4::from_translation(self.pose.position.extend(climb + SENSOR_HEIGHT_M)) * turn
     }
 
     /// The direction of a ray of the sensor's frame in the level frame.

@@ -15,6 +15,7 @@ mod origin;
 mod ply;
 mod poses;
 mod semantic_kitti;
+mod trajectory;
 mod voxels;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use npz::{read_npz, write_npz_semantics};
 pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
 pub use poses::{lidar_poses, read_calibration, read_poses};
 pub use semantic_kitti::{files_ending, sequence_folders};
+pub use trajectory::{PoseFormat, read_trajectory, write_trajectory};
 pub use voxels::{read_voxel_bits, read_voxel_labels, write_voxel_labels};
 
 /// How to read a cloud where the file alone does not tell.

@@ -45,7 +45,8 @@ pub fn lidar_poses(camera_poses: &[DMat4], camera_from_lidar: &DMat4) -> Vec<DMa
     camera_poses.iter().map(|pose| lidar_from_camera * *pose * *camera_from_lidar).collect()
 }
 
-fn lines(path: &Path) -> Result<Vec<(u64, String)>> {
+/// Lines with their numbers from 1 on.
+pub(super) fn lines(path: &Path) -> Result<Vec<(u64, String)>> {
     let bytes = bytes::load(path)?;
     bytes::refuse_foreign(path, &bytes)?;
     let text = String::from_utf8_lossy(bytes::without_bom(&bytes));

@@ -1,0 +1,57 @@
+//! What kind of data a path holds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use occam_scene::error::Place;
+use occam_scene::formats::{files_ending, sequence_folders};
+
+use super::own_scans::{find_scans, has_poses};
+use crate::Result;
+
+/// Data that a run can train on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Layout {
+    /// Labelled scans in SemanticKITTI's folders.
+    SemanticKitti,
+    /// Folders of your own scans with poses, each a drive of its own.
+    Scans(Vec<PathBuf>),
+    /// One dense cloud.
+    Cloud(PathBuf),
+}
+
+/// What a path must look like.
+pub(super) const LAYOUTS: &str = "one of these: (1) your own scans: a folder with *.ply, *.bin or *.npy, one file a scan (or those in its scans/ or \
+     velodyne/), and poses.txt with one line a scan, world from sensor: 12 numbers (3 x 4 matrix, as KITTI), 16 (4 x 4) or \
+     8 (time x y z qx qy qz qw, as TUM); with a calib.txt the poses are the camera's, as in KITTI; (2) one dense cloud: the \
+     file; (3) SemanticKITTI's: sequences/NN/ (or one such NN folder) that holds velodyne/000000.bin and so on, \
+     labels/000000.label and so on, poses.txt and calib.txt";
+
+/// Finds out what `path` holds, by names alone.
+///
+/// # Errors
+/// [`crate::Error::Input`] with the layouts there are.
+pub fn layout(path: &Path) -> Result<Layout> {
+    let other = |found: String| occam_scene::Error::new(path, Place::File, found, LAYOUTS);
+    let kind = fs::metadata(path).map_err(|error| other(error.to_string()))?;
+    if kind.is_file() {
+        return Ok(Layout::Cloud(path.to_path_buf()));
+    }
+    let sequences = sequence_folders(path)?;
+    if !sequences.is_empty() {
+        let mut labelled = false;
+        for sequence in &sequences {
+            for folder in ["labels", "voxels"] {
+                labelled |= !files_ending(&sequence.join(folder), "label")?.is_empty();
+            }
+        }
+        return Ok(if labelled { Layout::SemanticKitti } else { Layout::Scans(sequences) });
+    }
+    let scans = find_scans(path)?;
+    match scans.as_slice() {
+        [] => Err(other("a folder without scans".into()).into()),
+        _ if has_poses(path, &scans) => Ok(Layout::Scans(vec![path.to_path_buf()])),
+        [only] => Ok(Layout::Cloud(only.clone())),
+        many => Err(other(format!("{} scans and no poses", many.len())).into()),
+    }
+}

@@ -1,0 +1,240 @@
+//! Scans that people bring, without labels: a folder of scans with poses, or one dense cloud.
+//!
+//! The target of a scan is what the scans around it say about the voxels of its grid. Each is moved into its frame by the
+//! poses. A voxel that holds a point of any of them is occupied; a voxel that a ray of any of them passed, from its sensor
+//! to its point, and that holds no point is empty; nobody knows the others, they are ignored. So things that moved while
+//! the scans were taken stay occupied wherever they were.
+//!
+//! A dense cloud is turned into such scans: a virtual sensor is put up in many places on its ground, and its rays are
+//! cast through the cloud. Occupied is then what holds a point of the cloud itself.
+
+mod dense;
+mod folder;
+mod look;
+mod sensors;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use occam_scene::error::Place;
+use occam_scene::{GridSpec, LabelMap, PointCloud};
+
+use super::{DataConfig, Dataset, Sample, Splits};
+use crate::{Error, Result};
+
+pub(super) use folder::has_poses;
+pub use folder::{DriveInfo, find_scans};
+
+use folder::Drives;
+use sensors::VirtualScans;
+use target::{Classes, Target};
+
+/// Targets that are kept at most, bytes; those beyond are made again each time.
+const CACHE_BYTES: usize = 1 << 29;
+
+/// Where scans come from.
+#[derive(Debug)]
+enum Source {
+    Drives(Drives),
+    Virtual(VirtualScans),
+}
+
+/// What the training and the validation part of the data share.
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    source: Source,
+    spec: GridSpec,
+    labels: LabelMap,
+    /// Of the label column; `None`: empty and occupied.
+    classes: Option<Classes>,
+    config: DataConfig,
+    /// Labels of targets that were made, by sample.
+    made: Mutex<BTreeMap<usize, Arc<[u8]>>>,
+}
+
+/// A part of somebody's scans. A sample is named by its number over all scans.
+#[derive(Debug, Clone)]
+pub struct OwnScans {
+    shared: Arc<Shared>,
+    samples: Vec<usize>,
+}
+
+/// Opens folders of scans with poses. The last `validation_share` of each validates. Of the scans before those, as many
+/// as `future_scans`, but at most a quarter, are left out: their targets reach into what validates.
+///
+/// # Errors
+/// [`Error::Input`] for missing or different numbers of files and poses.
+pub fn open_folders(path: &Path, folders: &[PathBuf], config: &DataConfig, spec: &GridSpec) -> Result<Splits> {
+    let drives = Drives::open(folders)?;
+    let (_, notes) = look::folders(&drives, config, spec)?;
+    let (training, validation) = drives.split(config);
+    splits(path, Source::Drives(drives), training, validation, config, spec, notes)
+}
+
+/// What folders of scans hold.
+#[derive(Debug, Clone)]
+pub struct ScansInfo {
+    pub drives: Vec<DriveInfo>,
+    /// Samples to train on and to validate on.
+    pub split: [usize; 2],
+    /// Share of the points of a few scans that lie in the grid.
+    pub inside: f64,
+    /// What looks odd, and what to do about it.
+    pub notes: Vec<String>,
+}
+
+/// Looks into folders of scans as training on them would.
+///
+/// # Errors
+/// As [`open_folders`].
+pub fn inspect(folders: &[PathBuf], config: &DataConfig, spec: &GridSpec) -> Result<ScansInfo> {
+    let drives = Drives::open(folders)?;
+    let (inside, notes) = look::folders(&drives, config, spec)?;
+    let (training, validation) = drives.split(config);
+    Ok(ScansInfo { drives: drives.info(), split: [training.len(), validation.len()], inside, notes })
+}
+
+/// Opens one dense cloud and places virtual sensors in it.
+///
+/// # Errors
+/// [`Error::Input`] for a cloud that cannot be read, that is too large for its resolution, or in which no sensor finds
+/// a place.
+pub fn open_cloud(path: &Path, config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
+    let (scans, split, notes) = VirtualScans::open(path, config, spec, seed)?;
+    splits(path, Source::Virtual(scans), split.training, split.validation, config, spec, notes)
+}
+
+fn splits(
+    path: &Path,
+    source: Source,
+    training: Vec<usize>,
+    validation: Vec<usize>,
+    config: &DataConfig,
+    spec: &GridSpec,
+    notes: Vec<String>,
+) -> Result<Splits> {
+    let labels = match &config.labels {
+        None => super::built_in_labels("occupancy")?,
+        Some(name) => label_map(name)?,
+    };
+    super::check_ids(spec, &labels)?;
+    let classes = config.labels.is_some().then(|| Classes::new(&labels));
+    let shared = Arc::new(Shared {
+        name: path.display().to_string(),
+        source,
+        spec: *spec,
+        labels,
+        classes,
+        config: config.clone(),
+        made: Mutex::default(),
+    });
+    let part = |samples| Arc::new(OwnScans { shared: Arc::clone(&shared), samples });
+    Ok(Splits { training: part(training), validation: part(validation), notes })
+}
+
+/// The label map of that name, or in that TOML file.
+fn label_map(name: &str) -> Result<LabelMap> {
+    if let Some(map) = LabelMap::built_in(name) {
+        return Ok(map);
+    }
+    let known = LabelMap::built_in_names().collect::<Vec<_>>().join(", ");
+    let expected = format!("a label map: a TOML file, or one of {known}");
+    let text = std::fs::read_to_string(name)
+        .map_err(|error| occam_scene::Error::new(name, Place::File, error.to_string(), expected))?;
+    let wrong = |found: String| occam_scene::Error::new(name, Place::File, found, "a label map");
+    let map: LabelMap = toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
+    map.check().map_err(wrong)?;
+    Ok(map)
+}
+
+impl Dataset for OwnScans {
+    fn name(&self) -> String {
+        self.shared.name.clone()
+    }
+
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn spec(&self) -> &GridSpec {
+        &self.shared.spec
+    }
+
+    fn labels(&self) -> &LabelMap {
+        &self.shared.labels
+    }
+
+    fn sample(&self, index: usize) -> Result<Sample> {
+        let Some(&scan) = self.samples.get(index) else {
+            return Err(Error::Failed(format!("sample {index} of {}", self.samples.len())));
+        };
+        self.shared.sample(scan)
+    }
+}
+
+impl Shared {
+    fn sample(&self, scan: usize) -> Result<Sample> {
+        let (id, cloud) = match &self.source {
+            Source::Drives(drives) => (drives.id(scan), drives.read(scan, self.config.frame)?),
+            Source::Virtual(scans) => (format!("place-{scan}"), PointCloud::clone(&*scans.scan(scan))),
+        };
+        let kept = self.lock().get(&scan).cloned();
+        let labels = match kept {
+            Some(labels) => labels,
+            None => {
+                let labels: Arc<[u8]> = self.target(scan, &cloud)?.into();
+                let mut made = self.lock();
+                if (made.len() + 1) * self.spec.len() <= CACHE_BYTES {
+                    made.insert(scan, Arc::clone(&labels));
+                }
+                labels
+            }
+        };
+        let target = occam_scene::VoxelGrid { labels: labels.to_vec(), ..occam_scene::VoxelGrid::empty(self.spec) };
+        Ok(Sample { id, cloud, target })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Arc<[u8]>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn target(&self, anchor: usize, own: &PointCloud) -> Result<Vec<u8>> {
+        let mut target = Target::new(&self.spec, self.classes.as_ref());
+        match &self.source {
+            Source::Drives(drives) => {
+                let anchor_from_world = drives.world_from_sensor(anchor).inverse();
+                for scan in drives.window(anchor, &self.config) {
+                    let read;
+                    let cloud = if scan == anchor {
+                        own
+                    } else {
+                        read = drives.read(scan, self.config.frame)?;
+                        &read
+                    };
+                    let motion = anchor_from_world * drives.world_from_sensor(scan);
+                    let labels = target.add_scan(cloud, &motion, self.config.min_range_m);
+                    labels.map_err(|why| drives.error(scan, &why))?;
+                }
+            }
+            Source::Virtual(scans) => {
+                let anchor_from_cloud = scans.cloud_from_sensor(anchor).inverse();
+                for scan in scans.around(anchor, self.config.prior_scans + self.config.future_scans) {
+                    let motion = anchor_from_cloud * scans.cloud_from_sensor(scan);
+                    target.add_rays(&scans.scan(scan), &motion, 0.0);
+                }
+                let labels = scans.add_points(&anchor_from_cloud, &mut target);
+                labels.map_err(|why| occam_scene::Error::new(&self.name, Place::File, why, LABEL_COLUMN))?;
+            }
+        }
+        Ok(target.finish())
+    }
+}
+
+/// What `data.labels` asks of a file.
+const LABEL_COLUMN: &str = "a column `label` with ids of the label map that data.labels names";
