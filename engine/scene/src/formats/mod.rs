@@ -3,6 +3,7 @@
 //! [`read_cloud`] reads whatever holds points; the other functions read and write one format each. Everything that is
 //! written goes through [`atomic_write`].
 
+mod archive;
 mod atomic;
 pub mod benchmarks;
 mod bin;

@@ -3,6 +3,7 @@
 //! number of the edit that did it.
 
 use std::fs;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,8 +17,11 @@ const EDITS_OF_OTHERS: u64 = 4000;
 const CHILD_KIB: u64 = 512 << 10;
 /// One edit takes microseconds; this long without the next is a hang.
 const HANG: Duration = Duration::from_secs(60);
-/// Set in the child: the file that holds the number of the edit at work.
-const PROGRESS: &str = "OCCAM_MUTATION_PROGRESS";
+/// Set in the child: the file that says what it is at.
+const PROGRESS: &str = "OCCAM_TEST_PROGRESS";
+const DONE: &str = "done";
+/// Letters of a progress message, so that each covers the one before.
+const WIDTH: usize = 24;
 
 /// xorshift64*: the same edits on every machine.
 struct Random(u64);
@@ -103,16 +107,28 @@ fn line_at(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
     start..end
 }
 
-/// Runs `edits` of each base file `name` in a child process, which is this test once more.
+/// Runs `edits` of the base files `name` in a child process.
 fn survive(test: &str, name: &str, edits: u64, bases: &[Vec<u8>]) {
+    in_child(&format!("mutation_tests::{test}"), name, |tell| read_edited(tell, name, edits, bases));
+}
+
+/// Runs `work` in a child process with little memory, which is the test `test` (in the formats) once more. `work` tells
+/// what it is at.
+pub(super) fn in_child(test: &str, name: &str, work: impl FnOnce(&mut dyn FnMut(&str))) {
     if let Some(progress) = std::env::var_os(PROGRESS) {
-        return read_edited(Path::new(&progress), name, edits, bases);
+        let mut file = fs::File::create(progress).unwrap();
+        let mut tell = |text: &str| {
+            file.rewind().unwrap();
+            file.write_all(format!("{text:<WIDTH$}").as_bytes()).unwrap();
+        };
+        work(&mut tell);
+        return tell(DONE);
     }
     let folder = tempfile::tempdir().unwrap();
-    let progress = folder.path().join("edit");
+    let progress = folder.path().join("progress");
     let output = folder.path().join("output");
     let log = fs::File::create(&output).unwrap();
-    let mut child = limited(&format!("{}::{test}", module_path!().split_once("::").unwrap().1))
+    let mut child = limited(&format!("formats::{test}"))
         .env(PROGRESS, &progress)
         .stdout(log.try_clone().unwrap())
         .stderr(log)
@@ -120,12 +136,12 @@ fn survive(test: &str, name: &str, edits: u64, bases: &[Vec<u8>]) {
         .spawn()
         .unwrap();
     let problem = wait(&mut child, &progress);
+    let last = fs::read_to_string(&progress).unwrap_or_default();
     if let Some(problem) = problem {
-        let number = fs::read_to_string(&progress).unwrap_or_default();
         let output = fs::read_to_string(&output).unwrap_or_default();
-        panic!("{problem} at edit {} of {edits} of {name}:\n{output}", number.trim());
+        panic!("{problem} at {name} {}:\n{output}", last.trim());
     }
-    assert_eq!(fs::read_to_string(&progress).unwrap(), "done", "the child ran another test");
+    assert_eq!(last.trim(), DONE, "the child ran another test");
 }
 
 /// This program, to run one test with little memory. Where there is no shell to set the limit, it runs without.
@@ -163,20 +179,14 @@ fn wait(child: &mut Child, progress: &Path) -> Option<String> {
 }
 
 /// Both outcomes must occur, or the edits test nothing.
-fn read_edited(progress: &Path, name: &str, edits: u64, bases: &[Vec<u8>]) {
-    use std::io::{Seek, Write};
-    let mut file = fs::File::create(progress).unwrap();
-    let mut tell = |text: &str| {
-        file.rewind().unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-    };
+fn read_edited(tell: &mut dyn FnMut(&str), name: &str, edits: u64, bases: &[Vec<u8>]) {
     let path = Path::new(name);
     let (mut read_well, mut refused) = (0, 0);
     for (index, good) in bases.iter().enumerate() {
         assert!(parse_every_point(path, good, &ReadOptions::default()).is_ok(), "base {index} of {name}");
     }
     for number in 0..edits {
-        tell(&format!("{number:8}"));
+        tell(&format!("edit {number}"));
         let bytes = edited(&bases[number as usize % bases.len()], number);
         let options = ReadOptions { lenient: number % 3 == 0, ..ReadOptions::default() };
         match parse_every_point(path, &bytes, &options) {
@@ -203,8 +213,6 @@ fn read_edited(progress: &Path, name: &str, edits: u64, bases: &[Vec<u8>]) {
         }
     }
     assert!(read_well > edits / 100 && refused > edits / 100, "{name}: {read_well} read, {refused} refused");
-    tell("done    ");
-    file.set_len(4).unwrap();
 }
 
 fn numbers(encoding: &str, number: &[u8]) -> Vec<u8> {

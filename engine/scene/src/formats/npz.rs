@@ -1,21 +1,18 @@
 //! numpy `.npz` archives.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor};
 use std::path::Path;
 
 use npyz::WriterBuilder;
-use npyz::npz::{NpzArchive, NpzWriter};
+use npyz::npz::NpzWriter;
 
+use super::archive::Archive;
 use super::npy::{self, Array};
 use super::{ReadCloud, atomic_write, bytes};
 use crate::error::{Error, Place, Result};
 use crate::grid::{AxisOrder, VoxelGrid};
 
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
-/// Unpacked size of a member; a full SemanticKITTI grid of f32 class scores is 160 MiB.
-const LARGEST_MEMBER: u64 = 4 << 30;
-/// Deflate cannot pack 1,032 bytes into less than one; a member that claims more is no array.
-const LARGEST_RATIO: u64 = 1040;
 
 /// Reads every array of an archive, with its name, in the order of the archive.
 ///
@@ -25,7 +22,9 @@ const LARGEST_RATIO: u64 = 1040;
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Array)>> {
     let bytes = bytes::load(path)?;
     bytes::refuse_foreign(path, &bytes)?;
-    members(path, &bytes)
+    let mut archive = Archive::open(path, &bytes)?;
+    let names: Vec<String> = archive.names().map(str::to_owned).collect();
+    names.into_iter().enumerate().map(|(number, name)| Ok((name, archive.read(number)?))).collect()
 }
 
 /// Writes the class ids of a grid as `semantics`, u8 in the order x, y, z (z fastest), as the Occ3D benchmark reads it.
@@ -57,47 +56,20 @@ pub(super) fn deflated<T: Default>() -> T {
     T::default()
 }
 
-fn members(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> {
-    let damaged = |problem: String| {
-        Error::new(path, Place::File, format!("a damaged archive ({problem})"), "a .npz of numpy")
-            .hint("The download or copy was probably cut off")
-    };
-    let mut archive = NpzArchive::new(Cursor::new(bytes)).map_err(|e| damaged(e.to_string()))?;
-    let zip = archive.zip_archive();
-    let mut arrays = Vec::new();
-    for index in 0..zip.len() {
-        let member = zip.by_index(index).map_err(|e| damaged(e.to_string()))?;
-        let file_name = member.name().to_owned();
-        let Some(name) = npyz::npz::array_name_from_file_name(&file_name).map(str::to_owned) else { continue };
-        let (size, packed) = (member.size(), member.compressed_size());
-        let possible = packed.min(bytes.len() as u64).saturating_mul(LARGEST_RATIO);
-        if size > LARGEST_MEMBER || size > possible {
-            let found = format!("the member {file_name} of {size} bytes, packed into {packed}");
-            return Err(Error::new(path, Place::File, found, "at most 4 GiB, packed as numpy packs"));
-        }
-        // One byte more than claimed: only at its end does a member's checksum get compared.
-        let mut unpacked = Vec::new();
-        member.take(size + 1).read_to_end(&mut unpacked).map_err(|e| damaged(format!("{file_name}: {e}")))?;
-        if unpacked.len() as u64 != size {
-            return Err(damaged(format!("{file_name} holds other than the {size} bytes it claims")));
-        }
-        let array = npy::parse(path, &file_name, &unpacked)?;
-        arrays.push((name, array));
-    }
-    Ok(arrays)
-}
-
-/// The only array of an archive, or the one that is called points.
+/// The only array of an archive, or the one that is called points. Others are not unpacked.
 pub(super) fn read_cloud(path: &Path, bytes: &[u8]) -> Result<ReadCloud> {
     const NAMES: [&str; 6] = ["points", "xyz", "positions", "pc", "data", "arr_0"];
-    let arrays = members(path, bytes)?;
-    let named = NAMES.iter().find_map(|wanted| arrays.iter().find(|(name, _)| name == wanted));
-    let names: Vec<&str> = arrays.iter().map(|(name, _)| name.as_str()).collect();
-    let only = if arrays.len() == 1 { arrays.first() } else { None };
-    match named.or(only) {
-        Some((name, array)) if name != "semantics" => npy::cloud_of(path, &format!("{name}.npy"), array),
+    let mut archive = Archive::open(path, bytes)?;
+    let names: Vec<String> = archive.names().map(str::to_owned).collect();
+    let named = NAMES.iter().find_map(|wanted| names.iter().position(|name| name == wanted));
+    let only = (names.len() == 1).then_some(0);
+    match named.or(only).map(|number| (number, &names[number])) {
+        Some((number, name)) if name != "semantics" => {
+            npy::cloud_of(path, &format!("{name}.npy"), &archive.read(number)?)
+        }
         _ => {
-            let hint = if names.contains(&"semantics") { "It is an occupancy grid, not a scan" } else { "" };
+            let grid = names.iter().any(|name| name == "semantics");
+            let hint = if grid { "It is an occupancy grid, not a scan" } else { "" };
             let found = if names.is_empty() { "no array".into() } else { format!("the arrays {}", names.join(", ")) };
             Err(Error::new(path, Place::File, found, "an array named points").hint(hint))
         }
