@@ -80,6 +80,70 @@ fn data_info_counts_points_and_drops_what_is_not_finite() {
     assert_eq!(found[0]["bounds_m"], serde_json::json!([[-1.0, -2.0, -3.0], [1.0, 2.0, 3.0]]));
 }
 
+#[test]
+fn data_info_tells_what_a_label_file_without_its_scan_holds() {
+    let folder = folder();
+    let labels = [10_u32 | 1 << 16, 10 | 2 << 16, 40].map(u32::to_le_bytes).concat();
+    fs::write(folder.path().join("7.label"), labels).unwrap();
+    let text = works(folder.path(), &["data", "info", "7.label"]);
+    assert!(text.contains("point labels without their scan, 3 labels, 2 instance ids"), "{text}");
+    assert!(text.contains("car") && text.contains("road") && text.contains("66.7 %"), "{text}");
+    let mut voxels = vec![0; 4_194_304];
+    voxels[0] = 10;
+    fs::write(folder.path().join("8.label"), &voxels).unwrap();
+    let found = json_lines(&works(folder.path(), &["data", "info", "8.label", "--log-format", "json"]));
+    assert_eq!(found[0]["labels"], 2_097_152);
+    assert_eq!(found[0]["classes"][1], serde_json::json!({ "id": 10, "name": "car", "count": 1 }));
+    // The input of the completion task: bits, not floats.
+    fs::create_dir(folder.path().join("voxels")).unwrap();
+    voxels.truncate(262_144);
+    fs::write(folder.path().join("voxels/8.bin"), &voxels).unwrap();
+    let text = works(&folder.path().join("voxels"), &["data", "info", "8.bin"]);
+    assert!(text.contains("256x256x32, 2 voxels set"), "{text}");
+}
+
+#[test]
+fn data_info_finds_scan_and_labels_from_inside_their_folders() {
+    let folder = folder();
+    for name in ["velodyne", "labels", "predictions"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let scan = [1.0, 2.0, 3.0, 0.5, -1.0, -2.0, -3.0, 0.25];
+    fs::write(folder.path().join("velodyne/7.bin"), floats(&scan)).unwrap();
+    fs::write(folder.path().join("labels/7.label"), [10, 0, 0, 0, 40, 0, 0, 0]).unwrap();
+    fs::write(folder.path().join("predictions/7.label"), [50, 0, 0, 0, 50, 0, 0, 0]).unwrap();
+    for (inside, file, class) in
+        [("velodyne", "7.bin", "road"), ("labels", "7.label", "road"), ("predictions", "7.label", "building")]
+    {
+        for (start, path) in
+            [(folder.path().join(inside), file.to_owned()), (folder.path().into(), format!("{inside}/{file}"))]
+        {
+            let text = works(&start, &["data", "info", "--stride", "4", &path]);
+            assert!(text.contains("2 points") && text.contains(class), "{inside}/{file}: {text}");
+            assert_eq!(text.contains("road"), class == "road", "{text}");
+        }
+    }
+    // Labels of another width say so, with both files.
+    fs::write(folder.path().join("labels/7.label"), [10, 40]).unwrap();
+    fails(
+        folder.path(),
+        &["data", "info", "--stride", "4", "velodyne/7.bin"],
+        2,
+        &["u8", "7.bin", "7.label", "4 bytes"],
+    );
+}
+
+#[test]
+fn data_info_keeps_the_points_of_a_cut_off_ply_when_told_to() {
+    let folder = folder();
+    let header =
+        "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\nend_header\n";
+    fs::write(folder.path().join("a.ply"), format!("{header}1 2 3\n4 5 6\n")).unwrap();
+    fails(folder.path(), &["data", "info", "a.ply"], 2, &["found 2 rows", "expected 3", "--lenient"]);
+    let text = works(folder.path(), &["data", "info", "--lenient", "a.ply"]);
+    assert!(text.contains("2 points") && text.contains("ends after 2 of 3 points"), "{text}");
+}
+
 /// A reader that leaves, such as `head`, is no failure.
 #[cfg(unix)]
 #[test]

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use occam_engine::scene::LabelMap;
 use occam_engine::scene::formats::{self, ReadOptions};
 
-use super::{Facts, grid};
+use super::{Facts, grid, label};
 use crate::print::human;
 
-/// A label file stands for its scan.
+/// Of a label file: its scan, with these labels.
 pub fn facts(path: &Path, options: &ReadOptions, labels: Option<&LabelMap>) -> anyhow::Result<Facts> {
-    let scan = scan_of(path);
-    let label_file = labels_of(&scan);
+    let is_label = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("label"));
+    let scan = scan_of(path).filter(|_| is_label).unwrap_or_else(|| path.to_path_buf());
+    let label_file = if is_label { Some(path.to_path_buf()) } else { labels_of(&scan) };
     let read = match &label_file {
         Some(label_file) => formats::read_labelled_cloud(&scan, label_file, options)?,
         None => formats::read_cloud(&scan, options)?,
@@ -40,19 +41,12 @@ pub fn facts(path: &Path, options: &ReadOptions, labels: Option<&LabelMap>) -> a
     let mut json = serde_json::to_value(&found)?;
     json["file"] = scan.display().to_string().into();
     if let (Some(label_file), Some(ids)) = (&label_file, &read.cloud.label) {
-        let built_in = LabelMap::built_in("semantic-kitti");
-        let map = labels.or(built_in.as_ref());
-        let lookup = map.map(LabelMap::lookup).unwrap_or_default();
-        let name = |id: i64| {
-            let map = map?;
-            let class = *lookup.get(&u16::try_from(id).ok()?)?;
-            let named = map.classes.get(usize::from(class)).map(|c| c.name.clone());
-            named.or_else(|| (class == map.ignore_id).then(|| "ignored".into()))
-        };
+        let name = label::names(labels);
         let counts = grid::class_counts(ids.iter().map(|id| i64::from(*id)));
-        let _ = write!(text, "\n  labels     {}\n{}", label_file.display(), grid::class_table(&counts, "points", name));
+        let _ =
+            write!(text, "\n  labels     {}\n{}", label_file.display(), grid::class_table(&counts, "points", &name));
         json["label_file"] = label_file.display().to_string().into();
-        json["classes"] = grid::classes_json(&counts, name);
+        json["classes"] = grid::classes_json(&counts, &name);
     }
     Ok(Facts { text, json })
 }
@@ -64,20 +58,21 @@ fn number(value: f64) -> String {
 }
 
 /// `labels/X.label` belongs to `velodyne/X.bin`.
-fn scan_of(path: &Path) -> PathBuf {
-    let is_label = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("label"));
-    beside(path, "velodyne", "bin").filter(|scan| is_label && scan.is_file()).unwrap_or_else(|| path.to_path_buf())
+pub fn scan_of(labels: &Path) -> Option<PathBuf> {
+    beside(labels, "velodyne", "bin")
 }
 
 fn labels_of(scan: &Path) -> Option<PathBuf> {
-    let in_velodyne = scan.parent().and_then(Path::file_name).is_some_and(|name| name == "velodyne");
-    beside(scan, "labels", "label").filter(|labels| in_velodyne && labels.is_file())
+    beside(scan, "labels", "label").filter(|_| super::is_in_folder(scan, "velodyne"))
 }
 
-/// The file of the same name in a sister folder.
+/// The file of the same name in a sister folder, if it is there.
 fn beside(path: &Path, folder: &str, ending: &str) -> Option<PathBuf> {
-    let sequence = path.parent()?.parent()?;
-    Some(sequence.join(folder).join(path.file_name()?).with_extension(ending))
+    // A path that starts in the folder of the file names no sister folder.
+    let absolute = std::path::absolute(path).ok()?;
+    let sequence = path.parent().and_then(Path::parent).or(absolute.parent()?.parent())?;
+    let beside = sequence.join(folder).join(path.file_name()?).with_extension(ending);
+    beside.is_file().then_some(beside)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ mod cloud;
 mod demo;
 mod folder;
 mod grid;
+mod label;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use occam_engine::scene::LabelMap;
 use occam_engine::scene::formats::benchmarks::GroundTruth;
-use occam_engine::scene::formats::{self, Array, ReadOptions};
+use occam_engine::scene::formats::{self, Array, LabelFile, ReadOptions};
 use serde_json::Value;
 
 use crate::fail;
@@ -80,7 +81,15 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
         return Ok(grid::benchmark_facts(path, &truth.normalise()?));
     }
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let in_voxels = is_in_folder(path, "voxels");
     match ending.as_str() {
+        "label" => {
+            let alone = formats::read_label_file(path);
+            if in_voxels || cloud::scan_of(path).is_none() || matches!(alone, Ok(LabelFile::Voxels(_))) {
+                return Ok(label::facts(path, alone?, args.labels.as_ref()));
+            }
+        }
+        "bin" | "invalid" | "occluded" if in_voxels => return label::voxel_bits(path),
         "npz" => {
             let arrays = formats::read_npz(path)?;
             if arrays.iter().any(|(name, array)| name == "semantics" || is_grid(array)) {
@@ -96,6 +105,12 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
         _ => {}
     }
     cloud::facts(path, &options, args.labels.as_ref())
+}
+
+/// Whether a file lies in a folder of that name, also when its path starts in it.
+fn is_in_folder(path: &Path, name: &str) -> bool {
+    let absolute = std::path::absolute(path);
+    absolute.is_ok_and(|path| path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name))
 }
 
 /// A grid has three axes, a list of points two.

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::bytes::count;
+use super::bytes::{self, count};
 use super::{ReadCloud, ReadOptions};
 use crate::cloud::PointCloud;
 use crate::error::{Error, Place, Result};
@@ -16,6 +16,10 @@ const STRIDES: RangeInclusive<usize> = 3..=64;
 const SAMPLED_ROWS: usize = 4096;
 /// No LiDAR sees farther; larger values come from bytes that are no coordinates.
 const FARTHEST_M: f32 = 100_000.0;
+/// Far below what rounding leaves of a coordinate or an intensity.
+const SMALLEST: f32 = 1e-20;
+/// 256 x 256 x 32 bits.
+const VOXEL_FILE_BYTES: usize = 262_144;
 
 /// What the columns behind x, y, z hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,15 +224,23 @@ fn roughness(rows: Rows) -> f64 {
 
 /// `.bin` files of the same data sets that hold something else.
 fn refuse_other_bins(path: &Path, bytes: &[u8]) -> Result<()> {
-    let in_voxels = path.parent().and_then(Path::file_name).is_some_and(|folder| folder == "voxels");
-    // 256 x 256 x 32 bits; a scan of 16,384 points has the same length, so the length alone proves nothing.
-    if bytes.len() == 262_144 {
-        let label = path.with_extension("label");
-        let voxel_label = std::fs::metadata(label).is_ok_and(|m| m.len() == 16 * bytes.len() as u64);
-        if in_voxels || voxel_label {
-            return Err(Error::new(path, Place::File, "a SemanticKITTI voxel grid (one bit a voxel)", "a scan")
-                .hint("The scan of the same number lies in the folder `velodyne`"));
-        }
+    // A scan of 16,384 points has the same length, so the length alone proves nothing.
+    if bytes.len() == VOXEL_FILE_BYTES {
+        let in_voxels = bytes::is_in_folder(path, "voxels");
+        let voxel_label =
+            std::fs::metadata(path.with_extension("label")).is_ok_and(|m| m.len() == 16 * bytes.len() as u64);
+        let why = if in_voxels {
+            "it lies in a folder voxels"
+        } else if voxel_label {
+            "the .label beside it is that of a grid"
+        } else if are_bits(bytes) {
+            "as floats its values make no sense"
+        } else {
+            return Ok(());
+        };
+        let found = format!("a SemanticKITTI voxel grid of one bit a voxel ({VOXEL_FILE_BYTES} bytes, and {why})");
+        return Err(Error::new(path, Place::File, found, "a scan")
+            .hint("The scan of the same number lies in the folder velodyne"));
     }
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     if name.ends_with("_lidarseg.bin") {
@@ -236,6 +248,19 @@ fn refuse_other_bins(path: &Path, bytes: &[u8]) -> Result<()> {
             .hint("Name the .pcd.bin that they belong to"));
     }
     Ok(())
+}
+
+/// Whether floats are bits of something else: no value but 0, or one in ten absurdly small, far or no number. Sparse
+/// bits read as floats give 0 and values that no sensor measures.
+fn are_bits(bytes: &[u8]) -> bool {
+    let (words, _) = bytes.as_chunks::<4>();
+    let values = words.iter().map(|word| f32::from_le_bytes(*word)).filter(|value| *value != 0.0);
+    let (mut all, mut absurd) = (0_usize, 0_usize);
+    for value in values {
+        all += 1;
+        absurd += usize::from(!(SMALLEST..=FARTHEST_M).contains(&value.abs()));
+    }
+    absurd * 10 >= all
 }
 
 #[cfg(test)]
@@ -347,7 +372,27 @@ mod tests {
         assert_eq!(bytes.len(), 262_144);
         assert_eq!(read_as("velodyne/000000.bin", &bytes, ReadOptions::default()).unwrap().cloud.len(), 16_384);
         let error = read_as("voxels/000000.bin", &bytes, ReadOptions::default()).unwrap_err().to_string();
-        assert!(error.contains("voxel grid"), "{error}");
+        assert!(
+            error.contains("voxel grid of one bit a voxel (262144 bytes, and it lies in a folder voxels)"),
+            "{error}"
+        );
+        assert!(error.contains("folder velodyne"), "{error}");
+    }
+
+    #[test]
+    fn bits_of_voxels_outside_their_folder_are_told_by_their_values() {
+        // Streets: a plane of voxels, walls, scattered ones, none, all.
+        let plane = (0..262_144).map(|i| if i % 4 == 0 { 0b0001_0000 } else { 0 }).collect::<Vec<u8>>();
+        let walls = (0..262_144).map(|i| if i / 4 % 97 < 9 { 0xff } else { 0 }).collect();
+        let scattered =
+            (0..262_144_u32).map(|i| if i.wrapping_mul(2_654_435_761) >> 25 == 0 { 1 << (i % 8) } else { 0 }).collect();
+        for bits in [plane, walls, scattered, vec![0; 262_144], vec![0xff; 262_144]] {
+            for stride in [None, Some(4)] {
+                let options = ReadOptions { bin_stride: stride, ..ReadOptions::default() };
+                let error = read_as("000000.bin", &bits, options).unwrap_err().to_string();
+                assert!(error.contains("voxel grid") && error.contains("values make no sense"), "{error}");
+            }
+        }
     }
 
     #[test]

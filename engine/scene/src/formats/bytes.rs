@@ -79,13 +79,16 @@ pub(crate) fn refuse_foreign(path: &Path, bytes: &[u8]) -> Result<()> {
             "The link may have led to a login or preview page: download the file itself",
         );
     }
+    if is_utf_16(bytes) {
+        return refuse("text in UTF-16", "bytes or plain text", "Save it as UTF-8, or without re-encoding it");
+    }
     let foreign = if bytes.starts_with(b"LASF") {
         "a LAS or LAZ file"
     } else if bytes.starts_with(b"ASTM-E57") {
         "an E57 file"
     } else if starts("# .PCD") || (has_extension(path, &["pcd"]) && starts("VERSION")) {
         "a PCD file"
-    } else if bytes.starts_with(b"\x1f\x8b") {
+    } else if is_gzip(bytes) {
         return refuse("a gzip archive", "an unpacked file", "Unpack it first");
     } else {
         return Ok(());
@@ -97,11 +100,33 @@ pub(crate) fn refuse_foreign(path: &Path, bytes: &[u8]) -> Result<()> {
     )
 }
 
+/// Two bytes alone would be met in one of 65,536 scans: deflate and the flags that exist belong to it.
+fn is_gzip(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x1f\x8b\x08") && bytes.get(3).is_some_and(|flags| *flags < 0x20)
+}
+
+/// A byte order mark and three letters of two bytes.
+fn is_utf_16(bytes: &[u8]) -> bool {
+    let little = bytes.starts_with(b"\xFF\xFE");
+    if !little && !bytes.starts_with(b"\xFE\xFF") {
+        return false;
+    }
+    let (letters, _) = bytes.get(2..8).unwrap_or_default().as_chunks::<2>();
+    letters.len() == 3
+        && letters.iter().all(|letter| letter[usize::from(little)] == 0 && letter[usize::from(!little)] != 0)
+}
+
 /// Whether the last extension is one of `extensions` (lower case), in any case.
 pub(crate) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     path.extension()
         .and_then(|e| e.to_str())
         .is_some_and(|e| extensions.iter().any(|known| e.eq_ignore_ascii_case(known)))
+}
+
+/// Whether a file lies in a folder of that name, also when its path starts in it.
+pub(crate) fn is_in_folder(path: &Path, name: &str) -> bool {
+    let absolute = std::path::absolute(path);
+    absolute.is_ok_and(|path| path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name))
 }
 
 /// Text of the file for an error message: readable, quoted and short.
@@ -115,4 +140,42 @@ pub(crate) fn quote(bytes: &[u8]) -> String {
 /// `n` things, with a plural s where one is due.
 pub(crate) fn count(n: u64, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, bytes: &[u8]) -> Option<String> {
+        refuse_foreign(Path::new(name), bytes).err().map(|error| error.found)
+    }
+
+    #[test]
+    fn what_is_packed_or_encoded_otherwise_is_told() {
+        assert_eq!(refused("a.ply", b"\x1f\x8b\x08\x08\0\0\0\0").as_deref(), Some("a gzip archive"));
+        for order in [u16::to_le_bytes, u16::to_be_bytes] {
+            let text: Vec<u8> = "\u{feff}ply\r\n".encode_utf16().flat_map(order).collect();
+            assert_eq!(refused("a.ply", &text).as_deref(), Some("text in UTF-16"));
+        }
+    }
+
+    #[test]
+    fn no_first_coordinate_looks_like_another_format() {
+        // Every f32 from 1 mm to 200 m whose low bytes are those of a magic number.
+        for low in [[0x1f, 0x8b], [0xff, 0xfe], [0xfe, 0xff], [b'P', b'K'], [b'L', b'A'], [b'<', b'h']] {
+            for high in (0x3a83..=0x4348_u16).flat_map(|high| [high, high | 0x8000]) {
+                let scan =
+                    [&low, &high.to_le_bytes()[..], &[0x9a, 0x99, 0x11, 0x41, 0, 0, 0, 0x40, 0, 0, 0, 0]].concat();
+                assert_eq!(refused("0.bin", &scan), None, "{scan:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_is_known_by_name_from_inside_too() {
+        let folder = std::env::current_dir().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        assert!(is_in_folder(Path::new("000000.bin"), &folder));
+        assert!(is_in_folder(Path::new("any/voxels/000000.bin"), "voxels"));
+        assert!(!is_in_folder(Path::new("voxels/any/000000.bin"), "voxels"));
+    }
 }

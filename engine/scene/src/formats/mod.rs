@@ -29,7 +29,7 @@ use crate::error::{Error, Place, Result};
 
 pub use atomic::atomic_write;
 pub use describe::{ColumnRange, Description};
-pub use label::{read_labels, write_labels};
+pub use label::{LabelFile, read_label_file, read_labels, write_labels};
 pub use npy::{Array, Values, read_npy};
 pub use npz::{read_npz, write_npz_semantics};
 pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
