@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{data, eval, gpus, predict, presets, resume, train};
+use crate::commands::{data, eval, gpus, import, predict, presets, resume, train};
 use crate::print::Output;
 
 /// Trains networks that turn point clouds into 3D semantic occupancy, on any GPU, inside its memory.
@@ -31,6 +31,8 @@ pub enum Command {
     Eval(eval::EvalArgs),
     /// Turn scans into occupancy grids with a trained model
     Predict(predict::PredictArgs),
+    /// Make a run of weights that PyTorch trained
+    Import(import::ImportArgs),
     /// Look into data files and folders
     #[command(subcommand)]
     Data(DataCommand),
@@ -89,6 +91,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Data(DataCommand::Info(args))) => data::run(&args, out),
         Some(Command::Data(DataCommand::Check(args))) => data::check::run(&args, out),
         Some(Command::Data(DataCommand::Demo(args))) => data::demo(&args, out),
+        Some(Command::Import(args)) => import::run(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

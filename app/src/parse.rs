@@ -10,6 +10,26 @@ pub fn counts(text: &str) -> Result<[usize; 3], String> {
     parts.try_into().map_err(|_| format!("found {text:?}, expected three counts such as 256x256x32"))
 }
 
+/// Two or three counts as `128x128` or `128x128x8`.
+pub fn sides(text: &str) -> Result<(usize, usize, Option<usize>), String> {
+    if let Ok([x, y, z]) = counts(text) {
+        return Ok((x, y, Some(z)));
+    }
+    let flat = counts(&format!("{text}x1"));
+    flat.map(|[x, y, _]| (x, y, None))
+        .map_err(|_| format!("found {text:?}, expected counts such as 128x128 or 128x128x8"))
+}
+
+/// Edges of a voxel in metres: one number, or three as `0.4,0.4,0.375`.
+pub fn edges(text: &str) -> Result<[f32; 3], String> {
+    let parts: Vec<f32> = text.split(',').map(|part| metres(part.trim())).collect::<Result<_, _>>().unwrap_or_default();
+    match parts[..] {
+        [edge] => Ok([edge; 3]),
+        [x, y, z] => Ok([x, y, z]),
+        _ => Err(format!("found {text:?}, expected a positive number of metres such as 0.4, or three with commas")),
+    }
+}
+
 /// A count of at least one.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -54,6 +74,16 @@ mod tests {
         assert_eq!(counts("8, 8, 8"), Ok([8, 8, 8]));
         for wrong in ["", "8x8", "8x8x8x8", "8x0x8", "axbxc", "-8x8x8"] {
             assert!(counts(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(sides("128x64"), Ok((128, 64, None)));
+        assert_eq!(sides("128x64x8"), Ok((128, 64, Some(8))));
+        for wrong in ["", "8", "8x8x8x8", "8x0"] {
+            assert!(sides(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(edges("0.4"), Ok([0.4; 3]));
+        assert_eq!(edges("0.4, 0.4,0.375"), Ok([0.4, 0.4, 0.375]));
+        for wrong in ["", "0.4,0.4", "0.4,0,0.4", "1,2,3,4"] {
+            assert!(edges(wrong).is_err(), "{wrong}");
         }
         assert_eq!(position("12.5,-3, 1.8"), Ok([12.5, -3.0, 1.8]));
         for wrong in ["", "1,2", "1,2,nan", "1,2,3,4"] {

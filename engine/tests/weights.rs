@@ -245,3 +245,126 @@ fn archives_that_claim_too_much_are_refused() {
         refuse(&legacy[..legacy.len() - cut]);
     }
 }
+
+// ---------------------------------------------------------------------------------------------- damaged files
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) as usize % limit
+    }
+}
+
+/// One to four changes: bytes, numbers, opcodes, pieces taken out, doubled or put elsewhere, the end cut off.
+fn damage(whole: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(bytes.len());
+        let length = (1 + random.below(16)).min(bytes.len() - at);
+        match random.below(10) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
+            2 => {
+                bytes[at] =
+                    b"(.012NRbdltsaeu)]}KMJGXBChjqrQ\x80\x81\x85\x86\x87\x8a\x8b\x8d\x93\x94\x95"[random.below(41)]
+            }
+            3 => bytes[at..at + length].fill(0xff),
+            4 => bytes[at..at + length].fill(0),
+            5 => drop(bytes.splice(at..at + length, [])),
+            6 => drop(bytes.splice(at..at, vec![random.below(256) as u8; length])),
+            7 => {
+                let piece = bytes[at..at + length].to_vec();
+                let to = random.below(bytes.len());
+                drop(bytes.splice(to..to, piece));
+            }
+            8 => {
+                let piece = bytes[at..at + length].to_vec();
+                let to = random.below(bytes.len() - length + 1);
+                bytes[to..to + length].copy_from_slice(&piece);
+            }
+            _ if random.below(8) == 0 => bytes.truncate(at.max(1)),
+            _ => bytes[at] = bytes[at].wrapping_add(1),
+        }
+    }
+    bytes
+}
+
+/// Without checksums, which would keep the reader from ever seeing a changed pickle: 0 stands for none.
+fn without_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
+    for at in 0..bytes.len().saturating_sub(20) {
+        match bytes[at..at + 4] {
+            [b'P', b'K', 1, 2] => bytes[at + 16..at + 20].fill(0),
+            [b'P', b'K', 3, 4] => bytes[at + 14..at + 18].fill(0),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+const EDITS: u64 = 5000;
+/// Names the folder to the child process that reads the damaged files.
+const FOLDER: &str = "OCCAM_DAMAGED_WEIGHTS";
+
+/// Five thousand damaged files: each loads, or is refused in one line that names it; none ends or stalls the program.
+#[cfg(unix)]
+#[test]
+fn damaged_files_of_pytorch_never_end_the_program() {
+    use std::time::{Duration, Instant};
+
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return read_damaged(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 1500000; exec \"$0\" --exact damaged_files_of_pytorch_never_end_the_program"])
+        .arg(std::env::current_exe().unwrap())
+        .env(FOLDER, folder.path())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if began.elapsed() > Duration::from_secs(600) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let last = std::fs::read_to_string(folder.path().join("last")).unwrap_or_default();
+    assert!(status.is_some_and(|status| status.success()), "ended with {status:?} at edit {last} of {EDITS}");
+    assert_eq!(last, (EDITS - 1).to_string());
+}
+
+#[cfg(unix)]
+fn read_damaged(folder: &Path) {
+    let names = ["lmscnet-ss.pt", "lmscnet-ss-legacy.pt", "lmscnet-ss-protocol4.pth", "lmscnet-checkpoint.pth"];
+    let whole = names.map(|name| without_checksums(std::fs::read(torch_file(name)).unwrap()));
+    let mut networks = ["lmscnet-ss", "lmscnet"].map(|name| Network::new(name, [8, 8, 8], 1, 3, 5, &cpu()).unwrap());
+    let (mut loaded, mut refused) = (0, 0);
+    for edit in 0..EDITS {
+        std::fs::write(folder.join("last"), edit.to_string()).unwrap();
+        let which = edit as usize % names.len();
+        let path = folder.join("damaged.pt");
+        std::fs::write(&path, damage(&whole[which], &mut Random(edit))).unwrap();
+        match networks[usize::from(which == 3)].load_weights(&path) {
+            Ok(()) => loaded += 1,
+            Err(Error::Input(error)) => {
+                let message = error.to_string();
+                assert!(message.contains("damaged.pt") && message.lines().count() == 1, "edit {edit}: {message}");
+                refused += 1;
+            }
+            Err(other) => panic!("edit {edit}: {other:?}"),
+        }
+    }
+    // Changed weights are still weights.
+    assert!(loaded > 100 && refused > 1000, "{loaded} loaded, {refused} refused");
+}

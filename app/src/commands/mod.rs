@@ -3,6 +3,7 @@
 pub mod data;
 pub mod eval;
 pub mod gpus;
+pub mod import;
 pub mod predict;
 pub mod presets;
 pub mod resume;

@@ -1,8 +1,11 @@
 //! Classes: their names and colours, and how the ids of a data set's files map to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Place};
 
 /// One class of a network or grid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +50,32 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("occupancy", include_str!("../../../assets/labels/occupancy.toml")),
 ];
 
+/// Bytes of a label map at most; 256 classes take a tenth of it.
+const MAX_FILE_BYTES: u64 = 1 << 18;
+
 impl LabelMap {
     pub fn built_in(name: &str) -> Option<Self> {
         let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
         toml::from_str(text).ok()
+    }
+
+    /// Reads a map from a TOML file of the form of the built-in ones.
+    ///
+    /// # Errors
+    /// For a file that cannot be read, with the line of what is no map, and for one that contradicts itself.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let bad = |place, found: String| Error::new(path, place, found, "a label map in TOML");
+        let found = std::fs::metadata(path).map_err(|e| Error::io(path, &e))?;
+        if !found.is_file() || found.len() > MAX_FILE_BYTES {
+            return Err(bad(Place::File, format!("no file of at most {MAX_FILE_BYTES} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, &e))?;
+        let map: Self = toml::from_str(&text).map_err(|e| {
+            let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
+            bad(Place::Line(line), e.message().to_owned())
+        })?;
+        map.check().map_err(|why| bad(Place::File, why))?;
+        Ok(map)
     }
 
     pub fn built_in_names() -> impl Iterator<Item = &'static str> {
@@ -141,6 +166,23 @@ mod tests {
         }
         assert_eq!(LabelMap::built_in_names().count(), BUILT_IN.len());
         assert_eq!(LabelMap::built_in("no such map"), None);
+    }
+
+    #[test]
+    fn a_map_is_read_from_a_file_or_refused_with_the_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.toml");
+        std::fs::write(&path, BUILT_IN[0].1).unwrap();
+        assert_eq!(LabelMap::read(&path).unwrap(), LabelMap::built_in(BUILT_IN[0].0).unwrap());
+        let refuse = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            LabelMap::read(&path).unwrap_err().to_string()
+        };
+        let message = refuse("name = \"x\"\nempty_id = 0\nclases = []\n");
+        assert!(message.contains("map.toml, line 3") && message.contains("clases"), "{message}");
+        assert!(refuse("name = \"x\"\nempty_id = 3\nclasses = []\n").contains("empty_id is 3"));
+        assert!(refuse(&" ".repeat(300_000)).contains("no file of at most"));
+        assert!(LabelMap::read(folder.path()).unwrap_err().to_string().contains("no file of at most"));
     }
 
     /// The learning map and its inverse as published with the SemanticKITTI tools, with the rule of the completion task.

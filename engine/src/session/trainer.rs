@@ -35,10 +35,17 @@ pub enum Plan {
 
 impl Plan {
     /// # Errors
-    /// [`Error::Input`] for a folder without a checkpoint.
+    /// [`Error::Input`] for a folder without a checkpoint, [`Error::Usage`] for imported weights.
     pub fn resume(run: &Path) -> Result<Self> {
         let checkpoint = checkpoint::find(run, false)?;
         let state = checkpoint::read_state(&checkpoint)?;
+        if state.total_steps == 0 {
+            return Err(Error::Usage(format!(
+                "{} holds imported weights and no training to go on with; start one from them with `occam train \
+                 --weights {0}`",
+                run.display()
+            )));
+        }
         Ok(Self::Resumed { run: run.to_path_buf(), checkpoint, state: Box::new(state) })
     }
 

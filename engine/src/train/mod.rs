@@ -4,6 +4,7 @@ pub mod checkpoint;
 mod config;
 mod evaluate;
 pub mod fits;
+mod import;
 mod input;
 mod layers;
 mod model;
@@ -19,6 +20,7 @@ pub use config::{
     TrainConfig,
 };
 pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, baselines, evaluate, score, target_statistics};
+pub use import::{guess_setup, import, setup, setups};
 pub use input::input;
 pub use layers::presets;
 pub use model::{Model, load_model};

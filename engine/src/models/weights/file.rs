@@ -18,6 +18,9 @@ use crate::{Error, Result};
 /// Bytes of a safetensors header at most, as the format has it.
 const MAX_HEADER: u64 = 100_000_000;
 
+/// Bytes of a tensor's name at most.
+const MAX_NAME: usize = 200;
+
 /// Where a checkpoint keeps its weights beside others, such as averaged ones.
 const USUAL_PREFIXES: [&str; 5] = ["", "model.", "state_dict.", "model_state_dict.", "net."];
 
@@ -50,9 +53,8 @@ impl WeightsFile {
             torch::check_legacy(&mut file)
         } else if header.is_some_and(|length| length <= MAX_HEADER) && head.get(8) == Some(&b'{') {
             let mut store = SafetensorsStore::from_file(path);
-            let tensors =
-                store.get_all_tensors().map_err(|error| bad(&error.to_string(), "a whole safetensors file"))?;
-            return Ok(Self { path: path.to_path_buf(), tensors: tensors.clone() });
+            let tensors = store.get_all_tensors().map_err(|error| bad(&plain(&error), "a whole safetensors file"))?;
+            return Self::new(path, tensors.clone());
         } else {
             let mut error = bad(what_else(&head), "weights as safetensors or as torch.save writes them");
             if head.starts_with(LFS_POINTER) {
@@ -63,10 +65,20 @@ impl WeightsFile {
         if let Err(Refusal { at, found, expected, hint }) = checked.map_err(io_error)? {
             return Err(occam_scene::Error::new(path, Place::Byte(at), found, expected).hint(hint).into());
         }
-        let reader =
-            PytorchReader::new(path).map_err(|error| bad(&error.to_string(), "a file that torch.save wrote"))?;
+        let reader = PytorchReader::new(path).map_err(|error| bad(&plain(&error), "a file that torch.save wrote"))?;
         let tensors = reader.into_tensors().into_iter().map(|(name, tensor)| (name, bridge::from_pytorch(tensor)));
-        Ok(Self { path: path.to_path_buf(), tensors: tensors.collect() })
+        Self::new(path, tensors.collect())
+    }
+
+    /// Names go into messages, and so onto terminals.
+    fn new(path: &Path, tensors: BTreeMap<String, Stored>) -> Result<Self> {
+        let odd = |name: &&String| name.len() > MAX_NAME || name.chars().any(char::is_control);
+        if let Some(name) = tensors.keys().find(odd) {
+            let found = format!("a tensor called {}", plain(name));
+            let expected = format!("a name of at most {MAX_NAME} printable characters");
+            return Err(occam_scene::Error::new(path, Place::File, found, expected).into());
+        }
+        Ok(Self { path: path.to_path_buf(), tensors })
     }
 
     pub fn path(&self) -> &Path {
@@ -127,7 +139,8 @@ impl WeightsFile {
         if !matches!(tensor.dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16) {
             return Err(bad(format!("{name} of type {:?}", tensor.dtype), "weights of type F32, F16, BF16 or F64"));
         }
-        let data = bridge::to_data(tensor).map_err(|error| bad(format!("{name}: {error}"), "a whole file"))?;
+        let data =
+            bridge::to_data(tensor).map_err(|error| bad(format!("{name}: {}", plain(&error)), "a whole file"))?;
         let values = data.convert::<f32>().try_into_vec::<f32>();
         let values = values.map_err(|error| bad(format!("{name}: {error:?}"), "32-bit floats"))?;
         match values.iter().position(|value| !value.is_finite()) {
@@ -135,6 +148,12 @@ impl WeightsFile {
             None => Ok(values),
         }
     }
+}
+
+/// Text that may hold bytes of the file, fit for one line of a terminal.
+pub fn plain(text: &impl ToString) -> String {
+    let printable = |c: char| if c.is_control() { '?' } else { c };
+    text.to_string().chars().take(300).map(printable).collect()
 }
 
 const LFS_POINTER: &[u8] = b"version https://git-lfs";

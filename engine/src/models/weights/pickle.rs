@@ -3,6 +3,8 @@
 //! A pickle is a program for Python's object builder. Nothing here or in the reader behind it runs one; this pass makes
 //! sure that what the reader meets is small, whole, and asks for nothing but tensors and plain values.
 
+use super::file::plain;
+
 /// Bytes of the pickles of one file at most. Those of LMSCNet with its optimizer take 60 kB.
 pub const MAX_BYTES: u64 = 16 << 20;
 
@@ -188,7 +190,7 @@ impl<'a> Scan<'a> {
     }
 
     fn check_name(&self, at: usize, module: &[u8], name: &[u8]) -> Result<(), Refusal> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
+        let text = |bytes: &[u8]| plain(&String::from_utf8_lossy(&bytes[..bytes.len().min(80)]));
         let (module, name) = (text(module), text(name));
         if is_known(&module, &name) {
             return Ok(());
