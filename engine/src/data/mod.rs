@@ -166,7 +166,7 @@ mod tests {
     fn a_scan_without_the_intensity_that_is_asked_for_is_named() {
         let spec = GridSpec::new([0.0, -12.8, -2.4], [1.6, 1.6, 0.8], [16, 16, 8]);
         let bare: Arc<dyn Dataset> = Arc::new(Bare(DemoWorld::training(7, 3, spec).unwrap()));
-        let splits = Splits { training: Arc::clone(&bare), validation: bare };
+        let splits = Splits { training: Arc::clone(&bare), validation: bare, notes: Vec::new() };
         let sample = |input, index| splits.clone().for_input(input).training.sample(index);
         assert!(sample(InputConfig { visibility: true, height: true, ..InputConfig::default() }, 1).is_ok());
         let wants = InputConfig { intensity: true, ..InputConfig::default() };
