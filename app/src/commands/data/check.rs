@@ -22,7 +22,7 @@ pub struct CheckArgs {
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
-    /// What they are said to be: occ3d-nuscenes, openocc, occnet, surroundocc, openoccupancy or carla-sc [default: what
+    /// What they are said to be: semantic-kitti, occ3d-nuscenes, openocc, occnet, surroundocc, openoccupancy or carla-sc [default: what
     /// their names or arrays tell, for a folder those of its first file that tells]
     #[arg(long, value_name = "BENCHMARK")]
     format: Option<Benchmark>,

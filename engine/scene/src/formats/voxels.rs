@@ -14,7 +14,7 @@ use crate::labels::LabelMap;
 ///
 /// When the length is not two bytes a voxel, or an id is not in the map.
 pub fn read_voxel_labels(path: &Path, spec: &GridSpec, map: &LabelMap) -> Result<VoxelGrid> {
-    let bytes = load(path, spec, "two bytes a voxel", |voxels| voxels.checked_mul(2))?;
+    let bytes = load_labels(path, spec)?;
     let known = map.lookup();
     let (words, _) = bytes.as_chunks::<2>();
     let mut labels = Vec::with_capacity(words.len());
@@ -62,6 +62,11 @@ pub fn read_voxel_bits(path: &Path, spec: &GridSpec) -> Result<Vec<bool>> {
     let bytes = load(path, spec, "one bit a voxel", |voxels| Some(voxels.div_ceil(8)))?;
     let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte & (0x80 >> bit) != 0));
     Ok(bits.take(spec.len()).collect())
+}
+
+/// The bytes of a voxel `.label`, two for each voxel of `spec`.
+pub(super) fn load_labels(path: &Path, spec: &GridSpec) -> Result<bytes::Bytes> {
+    load(path, spec, "two bytes a voxel", |voxels| voxels.checked_mul(2))
 }
 
 fn load(path: &Path, spec: &GridSpec, unit: &str, size: impl Fn(usize) -> Option<usize>) -> Result<bytes::Bytes> {

@@ -33,7 +33,7 @@ impl Content {
             Self::Npz(arrays) => archive(arrays),
             Self::Npy(array) => list(path, array),
             Self::Other => {
-                (has_extension(path, &["label"]) && folder_is(path, "evaluation")).then_some(Benchmark::CarlaSc)
+                [Benchmark::SemanticKitti, Benchmark::CarlaSc].into_iter().find(|benchmark| name_fits(path, *benchmark))
             }
         }
     }
@@ -43,6 +43,7 @@ impl Content {
 pub(super) fn name_fits(path: &Path, benchmark: Benchmark) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match benchmark {
+        Benchmark::SemanticKitti => has_extension(path, &["label"]) && folder_is(path, "voxels"),
         Benchmark::Occ3dNuscenes | Benchmark::OpenOcc => has_extension(path, &["npz"]),
         Benchmark::OccNet => name.ends_with("_occ.npy"),
         Benchmark::SurroundOcc | Benchmark::OpenOccupancy => has_extension(path, &["npy"]),

@@ -36,7 +36,8 @@ impl fmt::Display for Finding {
 }
 
 /// Classes that lie low and flat.
-const GROUND: [&str; 6] = ["driveable_surface", "other_flat", "sidewalk", "terrain", "road", "ground"];
+const GROUND: [&str; 8] =
+    ["driveable_surface", "other_flat", "sidewalk", "terrain", "road", "ground", "parking", "other-ground"];
 /// Classes without boxes, hence without velocity.
 const BACKGROUND: [&str; 7] =
     ["driveable_surface", "other_flat", "sidewalk", "terrain", "manmade", "vegetation", "free"];
@@ -107,8 +108,7 @@ impl GroundTruth {
     }
 
     fn name_of(&self, id: i64) -> String {
-        let class = usize::try_from(id).ok().and_then(|id| *self.classes().get(id)?);
-        match class {
+        match self.classes().of(id) {
             Some(class) if class == self.labels.ignore_id => format!("{id} (ignored)"),
             Some(class) => {
                 let class = self.labels.classes.get(usize::from(class));
@@ -145,8 +145,7 @@ impl GroundTruth {
         let share = percent(count, self.truth.ids.len());
         if matches!(self.truth.places, Places::Listed(_)) {
             // Free space is not listed; id 0 of most lists is noise.
-            let ignored =
-                usize::try_from(top).ok().and_then(|id| *self.classes().get(id)?) == Some(self.labels.ignore_id);
+            let ignored = self.classes().of(top) == Some(self.labels.ignore_id);
             return (ignored && count > self.spec.len() / 2).then(|| {
                 Finding::new(
                     "free-id",
@@ -183,8 +182,7 @@ impl GroundTruth {
     fn unknown_ids(&self, ids: &BTreeMap<i64, usize>) -> Option<Finding> {
         const NAMED: usize = 8;
         let classes = self.classes();
-        let known = |id: &i64| usize::try_from(*id).ok().and_then(|id| *classes.get(id)?).is_some();
-        let unknown: Vec<_> = ids.iter().filter(|(id, _)| !known(id)).collect();
+        let unknown: Vec<_> = ids.iter().filter(|(id, _)| classes.of(**id).is_none()).collect();
         if unknown.is_empty() {
             return None;
         }
@@ -245,8 +243,7 @@ impl GroundTruth {
         let mut ground = self.spec.counts.map(|n| vec![0; n]);
         let mut others = vec![0; self.spec.counts[2]];
         for (number, id) in self.truth.ids.iter().enumerate() {
-            let class = usize::try_from(*id).ok().and_then(|id| *classes.get(id)?);
-            let (Some(class), Some(index)) = (class, self.index(number)) else { continue };
+            let (Some(class), Some(index)) = (classes.of(*id), self.index(number)) else { continue };
             if class == self.spec.empty_id || class == self.spec.ignore_id {
                 continue;
             }
@@ -288,9 +285,9 @@ impl GroundTruth {
         let classes = self.classes();
         let occupied: Vec<usize> = (0..self.truth.ids.len())
             .filter(|number| {
-                let id = usize::try_from(self.truth.ids[*number]).ok();
-                let class = id.and_then(|id| *classes.get(id)?);
-                class.is_some_and(|class| class != self.spec.empty_id && class != self.spec.ignore_id)
+                classes
+                    .of(self.truth.ids[*number])
+                    .is_some_and(|class| class != self.spec.empty_id && class != self.spec.ignore_id)
             })
             .filter_map(|number| self.index(number))
             .collect();
@@ -345,8 +342,7 @@ impl GroundTruth {
         let Some(flow) = &self.truth.flow else { return Vec::new() };
         let classes = self.classes();
         let background = |id: i64| {
-            let class = usize::try_from(id).ok().and_then(|id| *classes.get(id)?);
-            let class = class.and_then(|class| self.labels.classes.get(usize::from(class)));
+            let class = classes.of(id).and_then(|class| self.labels.classes.get(usize::from(class)));
             class.is_some_and(|class| BACKGROUND.contains(&class.name.as_str()))
         };
         let (mut moving_background, mut unknown, mut absurd, mut fastest) = (0, 0, 0, 0.0_f32);
@@ -381,7 +377,9 @@ impl Benchmark {
     /// Id of free space in files with one id a voxel.
     fn free_file_id(self) -> Option<i64> {
         match self {
-            Self::Occ3dNuscenes | Self::OpenOcc | Self::CarlaSc => Some(i64::from(self.spec().empty_id)),
+            Self::SemanticKitti | Self::Occ3dNuscenes | Self::OpenOcc | Self::CarlaSc => {
+                Some(i64::from(self.spec().empty_id))
+            }
             Self::OccNet | Self::SurroundOcc | Self::OpenOccupancy => None,
         }
     }

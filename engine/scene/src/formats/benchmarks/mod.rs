@@ -14,6 +14,7 @@ mod detect;
 mod findings;
 mod occnet;
 mod rows;
+mod semantic_kitti;
 mod truth;
 
 #[cfg(test)]
@@ -33,6 +34,8 @@ pub use truth::{GroundTruth, ReadGrid};
 /// A published set of occupancy ground truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Benchmark {
+    /// `voxels/NNNNNN.label` with `NNNNNN.invalid` (Behley et al., ICCV 2019).
+    SemanticKitti,
     /// `gts/SCENE/TOKEN/labels.npz`: `semantics`, `mask_lidar`, `mask_camera` (Tian et al., NeurIPS 2023).
     Occ3dNuscenes,
     /// `openocc_v2/SCENE/TOKEN/labels.npz`: `semantics`, `flow` (OccNet challenge, CVPR 2024).
@@ -50,6 +53,8 @@ pub enum Benchmark {
 /// Whose axes a grid follows. Grids of different frames cannot be compared voxel by voxel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
+    /// The scan's: x forward, y left, z up; the origin is the sensor.
+    Lidar,
     /// The car's: x forward, y left, z up; the origin lies on the ground under the rear axle. The LiDAR of nuScenes stands
     /// at (0.9858, 0, 1.8402) m in it.
     Ego,
@@ -62,6 +67,7 @@ pub enum Frame {
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Lidar => "LiDAR (x forward, y left, z up)",
             Self::Ego => "car (x forward, y left, z up)",
             Self::NuscenesLidar => "nuScenes LiDAR (x right, y forward, z up)",
             Self::CarlaSensor => "simulated LiDAR",
@@ -70,12 +76,20 @@ impl fmt::Display for Frame {
 }
 
 impl Benchmark {
-    pub const ALL: [Self; 6] =
-        [Self::Occ3dNuscenes, Self::OpenOcc, Self::OccNet, Self::SurroundOcc, Self::OpenOccupancy, Self::CarlaSc];
+    pub const ALL: [Self; 7] = [
+        Self::SemanticKitti,
+        Self::Occ3dNuscenes,
+        Self::OpenOcc,
+        Self::OccNet,
+        Self::SurroundOcc,
+        Self::OpenOccupancy,
+        Self::CarlaSc,
+    ];
 
     /// As it is typed.
     pub fn name(self) -> &'static str {
         match self {
+            Self::SemanticKitti => "semantic-kitti",
             Self::Occ3dNuscenes => "occ3d-nuscenes",
             Self::OpenOcc => "openocc",
             Self::OccNet => "occnet",
@@ -88,6 +102,7 @@ impl Benchmark {
     /// As its authors write it.
     pub fn title(self) -> &'static str {
         match self {
+            Self::SemanticKitti => "SemanticKITTI voxels",
             Self::Occ3dNuscenes => "Occ3D-nuScenes",
             Self::OpenOcc => "OpenOcc v2.1",
             Self::OccNet => "OccNet v1.0",
@@ -99,6 +114,7 @@ impl Benchmark {
 
     fn labels_name(self) -> &'static str {
         match self {
+            Self::SemanticKitti => "semantic-kitti",
             Self::Occ3dNuscenes => "occ3d-nuscenes",
             Self::OpenOcc | Self::OccNet => "openocc",
             Self::SurroundOcc | Self::OpenOccupancy => "nuscenes",
@@ -113,6 +129,7 @@ impl Benchmark {
 
     pub fn frame(self) -> Frame {
         match self {
+            Self::SemanticKitti => Frame::Lidar,
             Self::Occ3dNuscenes | Self::OpenOcc => Frame::Ego,
             Self::OccNet | Self::SurroundOcc | Self::OpenOccupancy => Frame::NuscenesLidar,
             Self::CarlaSc => Frame::CarlaSensor,
@@ -122,6 +139,7 @@ impl Benchmark {
     /// The grid of the set; that of a CarlaSC folder is what its `params.json` says.
     pub fn spec(self) -> GridSpec {
         let (origin_m, voxel_size_m, counts, empty_id) = match self {
+            Self::SemanticKitti => ([0.0, -25.6, -2.0], [0.2; 3], [256, 256, 32], 0),
             Self::Occ3dNuscenes => ([-40.0, -40.0, -1.0], [0.4; 3], [200, 200, 16], 17),
             Self::OpenOcc => ([-40.0, -40.0, -1.0], [0.4; 3], [200, 200, 16], 16),
             Self::OccNet => ([-50.0, -50.0, -5.0], [0.5; 3], [200, 200, 16], 16),
@@ -150,7 +168,8 @@ impl FromStr for Benchmark {
     }
 }
 
-/// Reads a ground truth and what belongs to it (masks; OccNet's flow and invalid voxels; CarlaSC's counts).
+/// Reads a ground truth and what belongs to it (masks; flow; SemanticKITTI's and OccNet's invalid voxels; CarlaSC's
+/// counts).
 ///
 /// Arrays may be of any number type that holds whole numbers. A voxel that stands in several rows of a list takes the
 /// last of them, as numpy's assignment does; a note says so.

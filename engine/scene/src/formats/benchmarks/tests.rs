@@ -173,6 +173,31 @@ fn a_carla_street_at_its_real_size() {
     assert_eq!((read.grid.labels, read.notes.len()), (labels, 2));
 }
 
+/// At its real size: 256 x 256 x 32, two bytes each, with ids of the data set; a bit a voxel says what nobody saw.
+#[test]
+fn a_semantic_kitti_street_at_its_real_size() {
+    let folder = Folder::new();
+    let labels = Street::of(Benchmark::SemanticKitti).dense();
+    let map = Benchmark::SemanticKitti.labels().unwrap();
+    let ids: Vec<u8> = labels.iter().flat_map(|l| map.file_id(*l).to_le_bytes()).collect();
+    let path = folder.put("voxels/000000.label", &ids);
+    assert_eq!(
+        read_benchmark(&path, Benchmark::SemanticKitti).unwrap().notes.len(),
+        1,
+        "nothing is known to be invalid"
+    );
+    // Every second voxel, the first of each pair.
+    folder.put("voxels/000000.invalid", &vec![0b1010_1010; labels.len() / 8]);
+    let truth = GroundTruth::open(&path).unwrap().unwrap();
+    assert_eq!((truth.benchmark(), truth.findings()), (Benchmark::SemanticKitti, vec![]));
+    let read = truth.normalise().unwrap();
+    for (index, label) in read.grid.labels.iter().enumerate() {
+        assert_eq!(*label, if index % 2 == 0 { 255 } else { labels[index] }, "{index}");
+    }
+    folder.put("voxels/000000.label", &ids[2..]);
+    assert!(refused(&path, Benchmark::SemanticKitti).contains("two bytes a voxel"));
+}
+
 #[test]
 fn free_space_with_the_id_of_another_set_is_found() {
     let folder = Folder::new();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::detect::{self, Content};
-use super::{Benchmark, carla_sc, dense, occnet, rows};
+use super::{Benchmark, carla_sc, dense, occnet, rows, semantic_kitti};
 use crate::error::{Error, Place, Result};
 use crate::formats::bytes::count;
 use crate::grid::{GridSpec, VoxelGrid};
@@ -17,6 +17,15 @@ pub(super) enum Places {
     All,
     /// x, y, z of one voxel an id; free space is not listed. They may lie outside the grid.
     Listed(Vec<[i64; 3]>),
+}
+
+/// Class by id of the file; a table, for there are millions to look up.
+pub(super) struct Classes(Vec<Option<u8>>);
+
+impl Classes {
+    pub fn of(&self, id: i64) -> Option<u8> {
+        *self.0.get(usize::try_from(id).ok()?)?
+    }
 }
 
 /// What the files of one frame say.
@@ -98,8 +107,9 @@ impl GroundTruth {
                 (Content::Npy(array), _) => rows::openoccupancy(path, array)?,
                 _ => return Err(other(".npy arrays")),
             },
-            Benchmark::CarlaSc => match content {
-                Content::Other => {
+            Benchmark::SemanticKitti | Benchmark::CarlaSc => match (content, benchmark) {
+                (Content::Other, Benchmark::SemanticKitti) => semantic_kitti::read(path, &spec)?,
+                (Content::Other, _) => {
                     let truth;
                     (truth, spec) = carla_sc::read(path, &spec)?;
                     truth
@@ -119,19 +129,23 @@ impl GroundTruth {
         self.benchmark
     }
 
+    /// The grid it has or will have.
+    pub fn spec(&self) -> &GridSpec {
+        &self.spec
+    }
+
     pub fn notes(&self) -> &[String] {
         &self.truth.notes
     }
 
     /// Class of each id that files may hold.
-    pub(super) fn classes(&self) -> [Option<u8>; 256] {
-        let mut classes = [None; 256];
-        for (id, class) in self.labels.lookup() {
-            if let Some(known) = classes.get_mut(usize::from(id)) {
-                *known = Some(class);
-            }
+    pub(super) fn classes(&self) -> Classes {
+        let lookup = self.labels.lookup();
+        let mut classes = vec![None; lookup.keys().max().map_or(0, |id| usize::from(*id) + 1)];
+        for (id, class) in lookup {
+            classes[usize::from(id)] = Some(class);
         }
-        classes
+        Classes(classes)
     }
 
     /// Position in memory of the voxel that an id belongs to; `None` outside the grid.
@@ -160,8 +174,7 @@ impl GroundTruth {
         let (mut repeated, mut unknown_flow) = (0, 0);
         for (number, id) in self.truth.ids.iter().enumerate() {
             let index = self.index(number).ok_or_else(|| self.outside(number))?;
-            let class = usize::try_from(*id).ok().and_then(|id| *classes.get(id)?);
-            grid.labels[index] = class.ok_or_else(|| self.no_class(number, *id))?;
+            grid.labels[index] = classes.of(*id).ok_or_else(|| self.no_class(number, *id))?;
             if let (Some(flow), Some(own)) = (&mut flow, &self.truth.flow) {
                 let known = own[number].iter().all(|v| v.is_finite());
                 unknown_flow += usize::from(!known);
