@@ -258,6 +258,7 @@ impl TrainPrinter {
 fn last_scan(data: &Path) -> Option<PathBuf> {
     let folder = match data::layout(data).ok()? {
         Layout::Cloud(file) => return Some(file),
+        Layout::Pairs(pairs) => return pairs.last_scan().map(Path::to_path_buf),
         Layout::Scans(mut folders) => folders.pop()?,
         Layout::SemanticKitti => formats::sequence_folders(data).ok()?.pop()?,
     };

@@ -8,6 +8,7 @@ mod intensity;
 mod layout;
 mod loader;
 mod own_scans;
+mod paired;
 mod rng;
 mod semantic_kitti;
 
@@ -18,6 +19,7 @@ pub use demo::DemoWorld;
 pub use layout::{Layout, layout};
 pub use loader::{Loader, LoaderConfig};
 pub use own_scans::{DriveInfo, ScansInfo, find_scans, inspect};
+pub use paired::{PairedScans, Pairs};
 pub use semantic_kitti::SemanticKittiFolder;
 
 use std::sync::Arc;
@@ -113,6 +115,10 @@ pub fn open(config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
     match layout(path)? {
         Layout::SemanticKitti => {
             let (training, validation) = SemanticKittiFolder::open(path, config, spec)?;
+            Ok(Splits { training: Arc::new(training), validation: Arc::new(validation), notes: Vec::new() })
+        }
+        Layout::Pairs(pairs) => {
+            let (training, validation) = PairedScans::open(path, pairs, config, spec)?;
             Ok(Splits { training: Arc::new(training), validation: Arc::new(validation), notes: Vec::new() })
         }
         Layout::Scans(folders) => own_scans::open_folders(path, &folders, config, spec),

@@ -10,8 +10,9 @@ use super::TrainConfig;
 use crate::{Error, Result};
 
 /// Presets that ship with the program: name and TOML text. The first is complete, and the default of every key.
-const PRESETS: [(&str, &str); 4] = [
+const PRESETS: [(&str, &str); 5] = [
     ("demo", include_str!("../../../assets/presets/demo.toml")),
+    ("carla-sc", include_str!("../../../assets/presets/carla-sc.toml")),
     ("own-scans", include_str!("../../../assets/presets/own-scans.toml")),
     ("semantic-kitti", include_str!("../../../assets/presets/semantic-kitti.toml")),
     ("tiny", include_str!("../../../assets/presets/tiny.toml")),

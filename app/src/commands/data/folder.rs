@@ -1,9 +1,9 @@
-//! Folders of data: SemanticKITTI's sequences, or somebody's own scans.
+//! Folders of data: SemanticKITTI's sequences, scans with a benchmark's ground truth, or somebody's own scans.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use occam_engine::data::{self, Layout};
+use occam_engine::data::{self, Layout, Pairs};
 use occam_engine::scene::error::Result;
 use occam_engine::scene::formats::{self, ReadOptions};
 use occam_engine::train::TrainConfig;
@@ -25,9 +25,29 @@ struct Sequence {
 pub fn facts(path: &Path, options: &ReadOptions) -> anyhow::Result<Facts> {
     match data::layout(path)? {
         Layout::SemanticKitti => semantic_kitti(path),
+        Layout::Pairs(pairs) => Ok(pairs_facts(path, &pairs)),
         Layout::Scans(folders) => own_scans(path, &folders),
         Layout::Cloud(file) => cloud::facts(&file, options, None),
     }
+}
+
+fn pairs_facts(path: &Path, pairs: &Pairs) -> Facts {
+    let (benchmark, (drives, scans)) = (pairs.benchmark(), pairs.counts());
+    let text = format!(
+        "{}: scans with a ground truth of {benchmark}, {}, {}\n  frame      {}",
+        path.display(),
+        human::counted(drives, "drive"),
+        human::counted(scans, "pair"),
+        benchmark.frame()
+    );
+    let json = json!({
+        "file": path.to_string_lossy(),
+        "format": benchmark.name(),
+        "frame": benchmark.frame().to_string(),
+        "drives": drives,
+        "scans": scans,
+    });
+    Facts { text, json }
 }
 
 /// As training with the preset for them would see them.

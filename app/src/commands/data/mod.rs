@@ -34,8 +34,8 @@ pub struct InfoArgs {
     /// Read the points that are there when a PLY file was cut off
     #[arg(long)]
     lenient: bool,
-    /// Names of the classes: demo, semantic-kitti, occ3d-nuscenes, openocc, nuscenes or carla-sc; a grid then shows the ids
-    /// of its file [default: by the kind of file]
+    /// Names of the classes: demo, occupancy, semantic-kitti, occ3d-nuscenes, openocc, nuscenes or carla-sc; a grid then
+    /// shows the ids of its file [default: by the kind of file]
     #[arg(long, value_name = "MAP", value_parser = label_map)]
     labels: Option<LabelMap>,
 }
