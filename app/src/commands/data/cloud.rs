@@ -41,7 +41,7 @@ pub fn facts(path: &Path, options: &ReadOptions, labels: Option<&LabelMap>) -> a
     let mut json = serde_json::to_value(&found)?;
     json["file"] = scan.display().to_string().into();
     if let (Some(label_file), Some(ids)) = (&label_file, &read.cloud.label) {
-        let name = label::names(labels);
+        let name = label::names(labels, "unlabelled");
         let counts = grid::class_counts(ids.iter().map(|id| i64::from(*id)));
         let _ =
             write!(text, "\n  labels     {}\n{}", label_file.display(), grid::class_table(&counts, "points", &name));
@@ -63,7 +63,7 @@ pub fn scan_of(labels: &Path) -> Option<PathBuf> {
 }
 
 fn labels_of(scan: &Path) -> Option<PathBuf> {
-    beside(scan, "labels", "label").filter(|_| super::is_in_folder(scan, "velodyne"))
+    beside(scan, "labels", "label").filter(|_| formats::is_in_folder(scan, "velodyne"))
 }
 
 /// The file of the same name in a sister folder, if it is there.

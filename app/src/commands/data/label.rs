@@ -10,30 +10,33 @@ use serde_json::json;
 use super::{Facts, grid};
 use crate::print::human;
 
-/// Names of the ids in the files of a data set, SemanticKITTI if none is given.
-pub fn names(labels: Option<&LabelMap>) -> impl Fn(i64) -> Option<String> {
+/// Names of the ids in the files of a data set, SemanticKITTI if none is given; `nothing` for what is free as a voxel.
+pub fn names(labels: Option<&LabelMap>, nothing: &'static str) -> impl Fn(i64) -> Option<String> {
     let map = labels.cloned().or_else(|| LabelMap::built_in("semantic-kitti"));
     let lookup = map.as_ref().map(LabelMap::lookup).unwrap_or_default();
     move |id| {
         let map = map.as_ref()?;
         let class = *lookup.get(&u16::try_from(id).ok()?)?;
+        if class == map.empty_id {
+            return Some(nothing.into());
+        }
         let named = map.classes.get(usize::from(class)).map(|c| c.name.clone());
         named.or_else(|| (class == map.ignore_id).then(|| "ignored".into()))
     }
 }
 
 pub fn facts(path: &Path, file: LabelFile, labels: Option<&LabelMap>) -> Facts {
-    let (format, unit, ids, instances) = match file {
+    let (format, unit, nothing, ids, instances) = match file {
         LabelFile::Points { classes, mut instances } => {
             instances.sort_unstable();
             instances.dedup();
             let objects = instances.iter().filter(|instance| **instance != 0).count();
-            ("SemanticKITTI point labels without their scan", "points", classes, Some(objects))
+            ("SemanticKITTI point labels without their scan", "points", "unlabelled", classes, Some(objects))
         }
-        LabelFile::Voxels(ids) => ("SemanticKITTI voxel labels, 256x256x32", "voxels", ids, None),
+        LabelFile::Voxels(ids) => ("SemanticKITTI voxel labels, 256x256x32", "voxels", "empty", ids, None),
     };
     let counts = grid::class_counts(ids.iter().map(|id| i64::from(*id)));
-    let name = names(labels);
+    let name = names(labels, nothing);
     let mut text = format!("{}: {format}, {}", path.display(), human::counted(ids.len(), "label"));
     let mut json = json!({
         "file": path.to_string_lossy(),

@@ -81,7 +81,7 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
         return Ok(grid::benchmark_facts(path, &truth.normalise()?));
     }
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let in_voxels = is_in_folder(path, "voxels");
+    let in_voxels = formats::is_in_folder(path, "voxels");
     match ending.as_str() {
         "label" => {
             let alone = formats::read_label_file(path);
@@ -105,12 +105,6 @@ fn facts(path: &Path, args: &InfoArgs) -> anyhow::Result<Facts> {
         _ => {}
     }
     cloud::facts(path, &options, args.labels.as_ref())
-}
-
-/// Whether a file lies in a folder of that name, also when its path starts in it.
-fn is_in_folder(path: &Path, name: &str) -> bool {
-    let absolute = std::path::absolute(path);
-    absolute.is_ok_and(|path| path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name))
 }
 
 /// A grid has three axes, a list of points two.

@@ -88,6 +88,12 @@ impl<'a> Archive<'a> {
 
     /// Unpacks an array; `number` counts those of [`Self::names`].
     pub(super) fn read(&mut self, number: usize) -> Result<Array> {
+        let bytes = self.unpack(number)?;
+        npy::parse(self.path, self.members.get(number).map_or("", |member| &member.file_name), &bytes)
+    }
+
+    /// The bytes of an array, as a `.npy` has them.
+    pub(super) fn unpack(&mut self, number: usize) -> Result<Vec<u8>> {
         let path = self.path;
         let Some(Member { file_name, index, size, .. }) = self.members.get(number) else {
             return Err(Error::new(path, Place::File, format!("{} arrays", self.members.len()), "one more"));
@@ -110,7 +116,7 @@ impl<'a> Archive<'a> {
         if unpacked.len() as u64 != *size {
             return Err(damaged(path, &format!("{file_name} holds other than the {size} bytes it claims")));
         }
-        npy::parse(path, file_name, &unpacked)
+        Ok(unpacked)
     }
 }
 

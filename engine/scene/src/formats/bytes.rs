@@ -124,7 +124,7 @@ pub(crate) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
 }
 
 /// Whether a file lies in a folder of that name, also when its path starts in it.
-pub(crate) fn is_in_folder(path: &Path, name: &str) -> bool {
+pub fn is_in_folder(path: &Path, name: &str) -> bool {
     let absolute = std::path::absolute(path);
     absolute.is_ok_and(|path| path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name))
 }

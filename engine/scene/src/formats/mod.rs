@@ -28,6 +28,7 @@ use crate::cloud::PointCloud;
 use crate::error::{Error, Place, Result};
 
 pub use atomic::atomic_write;
+pub use bytes::is_in_folder;
 pub use describe::{ColumnRange, Description};
 pub use label::{LabelFile, read_label_file, read_labels, write_labels};
 pub use npy::{Array, Values, read_npy};
@@ -99,7 +100,7 @@ fn parse_every_point(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result
     if ply::is_ply(bytes) || bytes::has_extension(path, &["ply"]) {
         ply::read(path, bytes, options)
     } else if bytes.starts_with(npy::MAGIC) || bytes::has_extension(path, &["npy"]) {
-        npy::read_cloud(path, bytes)
+        npy::read_cloud(path, "", bytes)
     } else if bytes.starts_with(npz::MAGIC) || bytes::has_extension(path, &["npz"]) {
         npz::read_cloud(path, bytes)
     } else if bytes::has_extension(path, &["bin"]) {

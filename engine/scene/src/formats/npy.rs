@@ -102,56 +102,85 @@ pub fn read_npy(path: &Path) -> Result<Array> {
 
 /// Parses the bytes of a `.npy`; `entry` names the member of an archive, or is empty.
 pub(super) fn parse(path: &Path, entry: &str, bytes: &[u8]) -> Result<Array> {
-    let of = if entry.is_empty() { String::new() } else { format!(" in {entry}") };
-    let error = |at: usize, found: String, expected: &str| {
-        Error::new(path, Place::Byte(at as u64), format!("{found}{of}"), expected)
-    };
-    let file = |found: String, expected: String| Error::new(path, Place::File, format!("{found}{of}"), expected);
-    if !bytes.starts_with(MAGIC) {
-        return Err(error(0, quote(bytes.get(..8).unwrap_or(bytes)), "a numpy array (\\x93NUMPY)"));
-    }
-    let cut = || file("a header that is cut off".into(), "a whole .npy file".into());
-    let version = *bytes.get(6).ok_or_else(cut)?;
-    let (length, start) = match version {
-        1 => {
-            let field = bytes.get(8..10).and_then(|b| b.try_into().ok()).ok_or_else(cut)?;
-            (usize::from(u16::from_le_bytes(field)), 10)
-        }
-        2 | 3 => {
-            let field = bytes.get(8..12).and_then(|b| b.try_into().ok()).ok_or_else(cut)?;
-            (u32::from_le_bytes(field) as usize, 12)
-        }
-        _ => return Err(error(6, format!("format version {version}"), "version 1, 2 or 3")),
-    };
-    if length > LONGEST_HEADER {
-        return Err(error(8, format!("a header of {length} bytes"), "at most 65536"));
-    }
-    let text = bytes.get(start..start + length).ok_or_else(cut)?;
-    let header = Header::parse(text).map_err(|problem| error(start + problem.at, problem.found, problem.expected))?;
-    let (kind, big_endian) = Kind::of(&header.descr).ok_or_else(|| {
-        let hint = if header.descr.contains('O') {
-            "It holds pickled Python objects: re-save it without pickle, as plain numbers"
-        } else {
-            "Re-save it as plain numbers"
-        };
-        error(start, format!("the type {}", quote(header.descr.as_bytes())), "booleans, integers or floats").hint(hint)
+    let raw = Raw::open(path, entry, bytes)?;
+    let values = raw.kind.decode(raw.body, raw.big_endian).ok_or_else(|| {
+        let of = if entry.is_empty() { String::new() } else { format!(" in {entry}") };
+        Error::new(path, Place::File, format!("an integer above 9223372036854775807{of}"), "smaller integers")
     })?;
-    let items = header.shape.iter().try_fold(1_usize, |product, side| product.checked_mul(*side));
-    let body = bytes.get(start + length..).unwrap_or_default();
-    let needed = items.and_then(|items| items.checked_mul(kind.size()));
-    let (Some(items), Some(needed)) = (items, needed.filter(|needed| *needed <= body.len())) else {
-        let needed = needed.map_or_else(|| "more bytes than memory has".into(), |n| count(n as u64, "byte"));
-        return Err(file(
-            count(body.len() as u64, "byte") + " of data",
-            format!("{needed} for shape {:?}", header.shape),
-        )
-        .hint("The file was cut off, or its header is damaged"));
-    };
-    let values = kind
-        .decode(&body[..needed], big_endian)
-        .ok_or_else(|| file("an integer above 9223372036854775807".into(), "smaller integers".into()))?;
-    let values = if header.fortran_order && items > 0 { reorder(values, &header.shape) } else { values };
-    Ok(Array { shape: header.shape, dtype: header.descr, values })
+    let Header { descr, fortran_order, shape } = raw.header;
+    let values = if fortran_order && !values.is_empty() { reorder(values, &shape) } else { values };
+    Ok(Array { shape, dtype: descr, values })
+}
+
+/// An array where it lies; its size was compared with the file.
+struct Raw<'a> {
+    header: Header,
+    kind: Kind,
+    big_endian: bool,
+    /// The items and nothing more.
+    body: &'a [u8],
+}
+
+impl Raw<'_> {
+    /// Number in an array of two axes.
+    fn at(&self, row: usize, column: usize) -> f64 {
+        let &[rows, columns] = self.header.shape.as_slice() else { return 0.0 };
+        let item = if self.header.fortran_order { column * rows + row } else { row * columns + column };
+        self.kind.number(self.body.get(item * self.kind.size()..).unwrap_or_default(), self.big_endian)
+    }
+}
+
+impl<'a> Raw<'a> {
+    fn open(path: &Path, entry: &str, bytes: &'a [u8]) -> Result<Self> {
+        let of = if entry.is_empty() { String::new() } else { format!(" in {entry}") };
+        let error = |at: usize, found: String, expected: &str| {
+            Error::new(path, Place::Byte(at as u64), format!("{found}{of}"), expected)
+        };
+        let file = |found: String, expected: String| Error::new(path, Place::File, format!("{found}{of}"), expected);
+        if !bytes.starts_with(MAGIC) {
+            return Err(error(0, quote(bytes.get(..8).unwrap_or(bytes)), "a numpy array (\\x93NUMPY)"));
+        }
+        let cut = || file("a header that is cut off".into(), "a whole .npy file".into());
+        let version = *bytes.get(6).ok_or_else(cut)?;
+        let (length, start) = match version {
+            1 => {
+                let field = bytes.get(8..10).and_then(|b| b.try_into().ok()).ok_or_else(cut)?;
+                (usize::from(u16::from_le_bytes(field)), 10)
+            }
+            2 | 3 => {
+                let field = bytes.get(8..12).and_then(|b| b.try_into().ok()).ok_or_else(cut)?;
+                (u32::from_le_bytes(field) as usize, 12)
+            }
+            _ => return Err(error(6, format!("format version {version}"), "version 1, 2 or 3")),
+        };
+        if length > LONGEST_HEADER {
+            return Err(error(8, format!("a header of {length} bytes"), "at most 65536"));
+        }
+        let text = bytes.get(start..start + length).ok_or_else(cut)?;
+        let header =
+            Header::parse(text).map_err(|problem| error(start + problem.at, problem.found, problem.expected))?;
+        let (kind, big_endian) = Kind::of(&header.descr).ok_or_else(|| {
+            let hint = if header.descr.contains('O') {
+                "It holds pickled Python objects: re-save it without pickle, as plain numbers"
+            } else {
+                "Re-save it as plain numbers"
+            };
+            error(start, format!("the type {}", quote(header.descr.as_bytes())), "booleans, integers or floats")
+                .hint(hint)
+        })?;
+        let items = header.shape.iter().try_fold(1_usize, |product, side| product.checked_mul(*side));
+        let body = bytes.get(start + length..).unwrap_or_default();
+        let needed = items.and_then(|items| items.checked_mul(kind.size()));
+        let Some(length) = needed.filter(|needed| *needed <= body.len()) else {
+            let needed = needed.map_or_else(|| "more bytes than memory has".into(), |n| count(n as u64, "byte"));
+            return Err(file(
+                count(body.len() as u64, "byte") + " of data",
+                format!("{needed} for shape {:?}", header.shape),
+            )
+            .hint("The file was cut off, or its header is damaged"));
+        };
+        Ok(Self { header, kind, big_endian, body: &body[..length] })
+    }
 }
 
 /// Number types, with their sizes on disk.
@@ -200,6 +229,30 @@ impl Kind {
             Self::U16 | Self::I16 | Self::F16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// Number at the start of `bytes`; integers beyond 2^53 are rounded. 0 when the bytes are too few.
+    fn number(self, bytes: &[u8], big_endian: bool) -> f64 {
+        fn first<const N: usize>(bytes: &[u8], big_endian: bool) -> [u8; N] {
+            let mut item = bytes.first_chunk::<N>().copied().unwrap_or([0; N]);
+            if big_endian {
+                item.reverse();
+            }
+            item
+        }
+        match self {
+            Self::U8 => f64::from(u8::from_le_bytes(first(bytes, big_endian))),
+            Self::I8 => f64::from(i8::from_le_bytes(first(bytes, big_endian))),
+            Self::U16 => f64::from(u16::from_le_bytes(first(bytes, big_endian))),
+            Self::I16 => f64::from(i16::from_le_bytes(first(bytes, big_endian))),
+            Self::U32 => f64::from(u32::from_le_bytes(first(bytes, big_endian))),
+            Self::I32 => f64::from(i32::from_le_bytes(first(bytes, big_endian))),
+            Self::U64 => u64::from_le_bytes(first(bytes, big_endian)) as f64,
+            Self::I64 => i64::from_le_bytes(first(bytes, big_endian)) as f64,
+            Self::F16 => half::f16::from_le_bytes(first(bytes, big_endian)).to_f64(),
+            Self::F32 => f64::from(f32::from_le_bytes(first(bytes, big_endian))),
+            Self::F64 => f64::from_le_bytes(first(bytes, big_endian)),
         }
     }
 
@@ -386,21 +439,18 @@ impl Cursor<'_> {
     }
 }
 
-pub(super) fn read_cloud(path: &Path, bytes: &[u8]) -> Result<ReadCloud> {
-    cloud_of(path, "", &parse(path, "", bytes)?)
-}
-
-/// N x 3 and wider arrays of floats are points.
-pub(super) fn cloud_of(path: &Path, entry: &str, array: &Array) -> Result<ReadCloud> {
+/// N x 3 and wider arrays are points; `entry` as in [`parse`].
+pub(super) fn read_cloud(path: &Path, entry: &str, bytes: &[u8]) -> Result<ReadCloud> {
+    let array = Raw::open(path, entry, bytes)?;
     let of = if entry.is_empty() { String::new() } else { format!(" in {entry}") };
-    let (points, columns) = match array.shape.as_slice() {
+    let (points, columns) = match array.header.shape.as_slice() {
         &[points, columns] if columns >= 3 => (points, columns),
         shape => {
             let found = format!("an array of shape {shape:?}{of}");
             return Err(Error::new(path, Place::File, found, "N rows of x, y, z and more"));
         }
     };
-    let value = |row: usize, column: usize| array.values.at(row * columns + column);
+    let value = |row: usize, column: usize| array.at(row, column);
     let mut cloud = PointCloud::default();
     origin::set_positions(&mut cloud, points, |row| [value(row, 0), value(row, 1), value(row, 2)]);
     let mut notes = Vec::new();
@@ -411,6 +461,6 @@ pub(super) fn cloud_of(path: &Path, entry: &str, array: &Array) -> Result<ReadCl
     if columns > 4 {
         notes.push(format!("columns 5 to {columns} are not used"));
     }
-    let format = format!("numpy {}, {points} x {columns}{of}", array.dtype);
+    let format = format!("numpy {}, {points} x {columns}{of}", array.header.descr);
     Ok(ReadCloud { cloud, format, notes })
 }

@@ -65,7 +65,7 @@ pub(super) fn read_cloud(path: &Path, bytes: &[u8]) -> Result<ReadCloud> {
     let only = (names.len() == 1).then_some(0);
     match named.or(only).map(|number| (number, &names[number])) {
         Some((number, name)) if name != "semantics" => {
-            npy::cloud_of(path, &format!("{name}.npy"), &archive.read(number)?)
+            npy::read_cloud(path, &format!("{name}.npy"), &archive.unpack(number)?)
         }
         _ => {
             let grid = names.iter().any(|name| name == "semantics");

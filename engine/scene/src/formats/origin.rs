@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::cloud::PointCloud;
 
 /// From here on neighbouring f32 values are 1 mm and more apart.
-const SHIFT_FROM_M: f64 = 8192.0;
+pub(crate) const SHIFT_FROM_M: f64 = 8192.0;
 
 /// Points looked at to choose an origin.
 const SAMPLES: usize = 1023;

@@ -2,7 +2,7 @@ use std::fs;
 
 use npyz::WriterBuilder;
 
-use super::super::{ReadOptions, read_cloud};
+use super::super::ReadOptions;
 use super::*;
 
 /// A file as numpy writes it: header padded to a multiple of 64.
@@ -184,15 +184,42 @@ fn an_unsigned_value_beyond_i64_is_refused() {
 }
 
 #[test]
+fn points_of_every_type_and_order_are_the_same_cloud() {
+    let cloud = |bytes: &[u8]| read_cloud(Path::new("a.npy"), "", bytes).unwrap().cloud.positions;
+    let expected = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+    let columns = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
+    assert_eq!(cloud(&npy(&header("<f4", false, "(2, 3)"), &six())), expected);
+    assert_eq!(cloud(&npy(&header("<f4", true, "(2, 3)"), &floats(&columns))), expected);
+    assert_eq!(
+        cloud(&npy(&header(">f8", true, "(2, 3)"), &columns.map(|v| f64::from(v).to_be_bytes()).concat())),
+        expected
+    );
+    assert_eq!(cloud(&npy(&header("|u1", false, "(2, 3)"), &[1, 2, 3, 4, 5, 6])), expected);
+    assert_eq!(cloud(&npy(&header("|i1", false, "(2, 3)"), &[1, 2, 3, 4, 5, 6])), expected);
+    assert_eq!(
+        cloud(&npy(&header(">i2", false, "(2, 3)"), &[1_i16, 2, 3, 4, 5, 6].map(i16::to_be_bytes).concat())),
+        expected
+    );
+    assert_eq!(
+        cloud(&npy(&header("<u8", false, "(2, 3)"), &[1_u64, 2, 3, 4, 5, 6].map(u64::to_le_bytes).concat())),
+        expected
+    );
+    assert_eq!(
+        cloud(&npy(&header("<f2", false, "(2, 3)"), &SIX.map(|v| half::f16::from_f32(v).to_le_bytes()).concat())),
+        expected
+    );
+}
+
+#[test]
 fn rows_of_three_and_more_are_a_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("points.npy");
     fs::write(&path, npy(&header("<f4", false, "(2, 4)"), &floats(&[1.0, 2.0, 3.0, 0.5, 4.0, 5.0, 6.0, 0.25])))
         .unwrap();
-    let read = read_cloud(&path, &ReadOptions::default()).unwrap();
+    let read = super::super::read_cloud(&path, &ReadOptions::default()).unwrap();
     assert_eq!(read.cloud.positions, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     assert_eq!(read.cloud.intensity, Some(vec![0.5, 0.25]));
     fs::write(&path, npy(&header("<f4", false, "(4, 2)"), &[0; 32])).unwrap();
-    let error = read_cloud(&path, &ReadOptions::default()).unwrap_err().to_string();
+    let error = super::super::read_cloud(&path, &ReadOptions::default()).unwrap_err().to_string();
     assert!(error.contains("shape [4, 2]"), "{error}");
 }

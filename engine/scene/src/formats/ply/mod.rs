@@ -4,6 +4,7 @@
 //! names, lists and foreign elements before the points) and refuses what would cost memory or lie: counts beyond the
 //! file, negative list lengths, numbers outside their type. Writing goes through `ply_rs`.
 
+mod ascii;
 mod columns;
 mod header;
 mod table;

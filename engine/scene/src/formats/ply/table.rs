@@ -2,27 +2,25 @@
 
 use std::path::Path;
 
-use super::super::bytes::{count, quote};
+use super::super::bytes::count;
+use super::super::origin::SHIFT_FROM_M;
+use super::ascii::{Words, ascii_rows};
 use super::header::{Element, Encoding, Header, Kind, Property, Scalar};
 use super::too_short;
 use crate::error::{Error, Place, Result};
-
-/// A row of 1,024 numbers takes 24 KiB; longer lines have lost their ends.
-const LONGEST_LINE: usize = 1 << 20;
 
 /// Numbers of the rows, one slot for each property that was asked for.
 pub(super) enum Table<'a> {
     /// Rows of one size, read where they lie.
     Fixed { body: &'a [u8], stride: usize, rows: usize, slots: Vec<(usize, Scalar)>, big_endian: bool },
-    /// Row after row, `width` numbers each.
-    Flat { values: Vec<f64>, width: usize },
+    /// One column a slot.
+    Columns { columns: Vec<Column>, rows: usize },
 }
 
 impl Table<'_> {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Fixed { rows, .. } => *rows,
-            Self::Flat { values, width } => values.len() / width,
+            Self::Fixed { rows, .. } | Self::Columns { rows, .. } => *rows,
         }
     }
 
@@ -34,9 +32,66 @@ impl Table<'_> {
                 let (offset, kind) = slots[slot];
                 scalar(&body[row * stride + offset..], kind, *big_endian).unwrap_or_default()
             }
-            Self::Flat { values, width } => values[row * width + slot],
+            Self::Columns { columns, .. } => columns[slot].value(row),
         }
     }
+}
+
+/// Values of one property in as few bytes as they need.
+pub(super) enum Column {
+    Bytes(Vec<u8>),
+    /// Each exact, or declared as float and below [`SHIFT_FROM_M`].
+    Narrow {
+        values: Vec<f32>,
+        float: bool,
+    },
+    Wide(Vec<f64>),
+}
+
+impl Column {
+    fn new(kind: Scalar, rows: usize) -> Self {
+        match kind {
+            Scalar::U8 => Self::Bytes(Vec::with_capacity(rows)),
+            _ => Self::Narrow { values: Vec::with_capacity(rows), float: kind == Scalar::F32 },
+        }
+    }
+
+    /// `value` is one of the type that the column was made for.
+    pub(super) fn push(&mut self, value: f64) {
+        match self {
+            Self::Bytes(values) => values.push(value as u8),
+            Self::Narrow { values, float } => {
+                let narrow = value as f32;
+                // Text may hold more digits than its declared type: where they matter they are kept.
+                let enough = *float && value.abs() < SHIFT_FROM_M;
+                if enough || value.is_nan() || f64::from(narrow) == value {
+                    values.push(narrow);
+                } else {
+                    let mut wide: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
+                    wide.push(value);
+                    *self = Self::Wide(wide);
+                }
+            }
+            Self::Wide(values) => values.push(value),
+        }
+    }
+
+    fn value(&self, row: usize) -> f64 {
+        match self {
+            Self::Bytes(values) => values[row].into(),
+            Self::Narrow { values, .. } => values[row].into(),
+            Self::Wide(values) => values[row],
+        }
+    }
+}
+
+/// Columns for the properties `wanted`, with room for `rows`.
+pub(super) fn columns_of(element: &Element, wanted: &[usize], rows: usize) -> Vec<Column> {
+    let kinds = wanted.iter().filter_map(|property| match element.properties.get(*property)?.kind {
+        Kind::Scalar(kind) => Some(kind),
+        Kind::List { .. } => None,
+    });
+    kinds.map(|kind| Column::new(kind, rows)).collect()
 }
 
 /// Number at the start of `bytes`; `None` when they are too few.
@@ -76,7 +131,7 @@ pub(super) fn read<'a>(
     let (before, element, behind) = (&header.elements[..index], &header.elements[index], &header.elements[index + 1..]);
     let table = match header.encoding {
         Encoding::Ascii => {
-            let mut words = Words { path, bytes, at: header.body, line: header.body_line, line_start: header.body };
+            let mut words = Words::new(path, bytes, header.body, header.body_line);
             let mut rows_behind = header.elements.iter().fold(0_u64, |sum, e| sum.saturating_add(e.count));
             for skipped in before {
                 rows_behind = rows_behind.saturating_sub(skipped.count);
@@ -85,7 +140,7 @@ pub(super) fn read<'a>(
             rows_behind = rows_behind.saturating_sub(element.count);
             let table = ascii_rows(&mut words, element, wanted, rows_behind, lenient, notes)?;
             if rows_behind == 0 && words.next()?.is_some() {
-                notes.push(format!("line {} and what follows is more than the header declares", words.line));
+                notes.push(format!("line {} and what follows is more than the header declares", words.line()));
             }
             table
         }
@@ -122,7 +177,7 @@ fn note_bytes_behind(body: &Body, behind: &[Element], notes: &mut Vec<String>) {
 }
 
 /// Bytes of a row, where all rows have the same.
-fn fixed_stride(element: &Element) -> Option<usize> {
+pub(super) fn fixed_stride(element: &Element) -> Option<usize> {
     element.properties.iter().try_fold(0, |stride, property| match property.kind {
         Kind::Scalar(kind) => Some(stride + kind.size()),
         Kind::List { .. } => None,
@@ -195,8 +250,8 @@ fn binary_rows_with_lists<'a>(
     lenient: bool,
 ) -> Result<Table<'a>> {
     // Each row has a byte at least, so the loop ends with the file.
-    let mut values = Vec::new();
-    let width = wanted.len().max(1);
+    let mut columns = columns_of(element, wanted, 0);
+    let mut rows = 0;
     let mut row = vec![0.0; element.properties.len()];
     for number in 0..element.count {
         let start = body.at;
@@ -206,9 +261,10 @@ fn binary_rows_with_lists<'a>(
             }
             return Err(too_short(path, Place::Byte(start as u64), element, number, " before the file ends"));
         }
-        values.extend(wanted.iter().map(|property| row[*property]));
+        columns.iter_mut().zip(wanted).for_each(|(column, property)| column.push(row[*property]));
+        rows += 1;
     }
-    Ok(Table::Flat { values, width })
+    Ok(Table::Columns { columns, rows })
 }
 
 /// `Ok(None)` at the end of the file.
@@ -237,204 +293,4 @@ fn binary_row(path: &Path, body: &mut Body, element: &Element, row: &mut [f64]) 
         }
     }
     Ok(Some(()))
-}
-
-/// Blank-separated words of an ascii body. Rows may be split over lines and have blank lines between them.
-struct Words<'a> {
-    path: &'a Path,
-    bytes: &'a [u8],
-    at: usize,
-    line: u64,
-    line_start: usize,
-}
-
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Result<Option<&'a [u8]>> {
-        self.skip_blanks();
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        let length = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-        self.at += length;
-        self.check_line()?;
-        Ok(Some(&rest[..length]))
-    }
-
-    fn skip_blanks(&mut self) {
-        while let Some(byte) = self.bytes.get(self.at).copied().filter(u8::is_ascii_whitespace) {
-            self.step_over(byte);
-        }
-    }
-
-    /// Moves past a blank and counts the line it ends: LF, CR LF, or a CR alone.
-    fn step_over(&mut self, byte: u8) {
-        self.at += 1;
-        if byte == b'\n' || (byte == b'\r' && self.bytes.get(self.at) != Some(&b'\n')) {
-            self.line += 1;
-            self.line_start = self.at;
-        }
-    }
-
-    fn check_line(&self) -> Result<()> {
-        if self.at - self.line_start <= LONGEST_LINE {
-            return Ok(());
-        }
-        Err(Error::new(self.path, Place::Line(self.line), "more than 1 MiB without a line end", "one row a line")
-            .hint("The line ends were lost, or the body is binary and the header says ascii"))
-    }
-
-    /// What is left of this line, without moving.
-    fn rest_of_line(&self) -> &'a [u8] {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let length = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len());
-        &rest[..length]
-    }
-}
-
-fn words_of(line: &[u8]) -> usize {
-    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count()
-}
-
-/// `rows_behind`: rows of all elements that follow.
-fn ascii_rows<'a>(
-    words: &mut Words,
-    element: &Element,
-    wanted: &[usize],
-    rows_behind: u64,
-    lenient: bool,
-    notes: &mut Vec<String>,
-) -> Result<Table<'a>> {
-    let width = wanted.len().max(1);
-    let columns = element.properties.len();
-    if columns == 0 {
-        return Ok(Table::Flat { values: Vec::new(), width });
-    }
-    // A value takes a character and a blank at least.
-    let left = words.bytes.len().saturating_sub(words.at);
-    let fit = left / (2 * columns) + 1;
-    let mut values = Vec::with_capacity(usize::try_from(element.count).unwrap_or(usize::MAX).min(fit) * wanted.len());
-    let mut slot_of = vec![None; columns];
-    for (slot, property) in wanted.iter().enumerate() {
-        slot_of[*property] = Some(slot);
-    }
-    let mut row = vec![0.0; wanted.len()];
-    let mut noted = false;
-    let mut several_a_line = false;
-    for number in 0..element.count {
-        words.skip_blanks();
-        let first_line = words.line;
-        if ascii_row(words, element, &slot_of, &mut row)?.is_none() {
-            if lenient {
-                break;
-            }
-            return Err(too_short(words.path, Place::Line(words.line), element, number, " before the file ends"));
-        }
-        values.extend_from_slice(&row);
-        if several_a_line {
-            continue;
-        }
-        let rest = words.rest_of_line();
-        let extra = words_of(rest);
-        if extra > 0 && words.line != first_line {
-            // Whole rows end with their line; this one took values of the next.
-            let found = format!("values left over from the row that begins on line {first_line}");
-            let expected = format!("{} values in a row of the element {}", columns, element.name);
-            return Err(Error::new(words.path, Place::Line(words.line), found, expected)
-                .hint("A row before lacks a value: export the file again"));
-        }
-        if extra > 0 && !noted {
-            let rows_left = (element.count - number - 1).saturating_add(rows_behind);
-            several_a_line = !lenient
-                && fixed_stride(element).is_some()
-                && extra.is_multiple_of(columns)
-                && lines_behind(words) < rows_left;
-            if several_a_line {
-                continue;
-            }
-            noted = true;
-            let line = words.line;
-            notes.push(format!("line {line} has more values than the header declares; what is too much is ignored"));
-        }
-        words.at += rest.len();
-        words.check_line()?;
-    }
-    Ok(Table::Flat { values, width })
-}
-
-/// Lines with words behind this one.
-fn lines_behind(words: &Words) -> u64 {
-    let behind = words.bytes.get(words.at + words.rest_of_line().len()..).unwrap_or_default();
-    behind.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| !line.trim_ascii().is_empty()).count() as u64
-}
-
-/// `Ok(None)` at the end of the file.
-fn ascii_row(words: &mut Words, element: &Element, slot_of: &[Option<usize>], row: &mut [f64]) -> Result<Option<()>> {
-    for (property, slot) in element.properties.iter().zip(slot_of) {
-        let Some(word) = words.next()? else { return Ok(None) };
-        match property.kind {
-            Kind::Scalar(kind) => {
-                // Integers are checked where they are not used too: a row that lacks a value shifts into them.
-                if slot.is_some() || (kind.range().is_some() && !row.is_empty()) {
-                    let value = number(word, kind).ok_or_else(|| bad_number(words, word, property, kind))?;
-                    if let Some(slot) = *slot {
-                        row[slot] = value;
-                    }
-                }
-            }
-            Kind::List { count: kind, .. } => {
-                let left = words.bytes.len() - words.at;
-                let length = number(word, kind).filter(|length| *length >= 0.0 && *length <= left as f64);
-                let length = length.ok_or_else(|| {
-                    let expected = format!("a length of {} that the file can hold", property.name);
-                    Error::new(words.path, Place::Line(words.line), quote(word), expected)
-                })?;
-                for _ in 0..length as u64 {
-                    if words.next()?.is_none() {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-    }
-    Ok(Some(()))
-}
-
-/// A number that fits its type; integers may be written as 255.0.
-fn number(word: &[u8], kind: Scalar) -> Option<f64> {
-    let value = parse_number(word)?;
-    match kind.range() {
-        Some((low, high)) => (value.fract() == 0.0 && (low..=high).contains(&value)).then_some(value),
-        None => Some(value),
-    }
-}
-
-/// What Rust parses (`.5`, `5.`, `1E3`, `+1`, `nan`, `-inf`), and how C runtimes of Windows spell NaN and infinity.
-fn parse_number(word: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(word).ok()?;
-    if let Ok(value) = text.parse() {
-        return Some(value);
-    }
-    let lower = text.to_ascii_lowercase();
-    let (negative, magnitude) = match lower.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, lower.strip_prefix('+').unwrap_or(&lower)),
-    };
-    let value = if magnitude.starts_with("1.#inf") {
-        f64::INFINITY
-    } else if ["1.#qnan", "1.#snan", "1.#ind", "1.#nan", "nan("].iter().any(|nan| magnitude.starts_with(nan)) {
-        f64::NAN
-    } else {
-        return None;
-    };
-    Some(if negative { -value } else { value })
-}
-
-fn bad_number(words: &Words, word: &[u8], property: &Property, kind: Scalar) -> Error {
-    let expected = match kind.range() {
-        Some((low, high)) => format!("a whole number of {low} to {high} for {}", property.name),
-        None => format!("a number for {}", property.name),
-    };
-    let hint = if word.contains(&b',') { "Values are separated by blanks, with a point before decimals" } else { "" };
-    Error::new(words.path, Place::Line(words.line), quote(word), expected).hint(hint)
 }

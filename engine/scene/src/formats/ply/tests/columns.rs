@@ -123,3 +123,29 @@ fn a_list_is_no_column() {
     let read = assert_two(ascii("2", "property list uchar float intensity\n", "1 2 3 1 9\n4 5 6 0\n"));
     assert_eq!(read.cloud.intensity, None);
 }
+
+#[test]
+fn digits_of_text_that_floats_do_not_hold_are_kept_where_they_matter() {
+    // Easting and northing as text, declared as float: f32 would round them to 1/32 and 1/2 m.
+    let body = "0.1 0.2 0.3\n500000.12 5400000.34 0.6\n500001.56 5400001.78 0.9\n";
+    let cloud = read_file(ascii("3", "", body)).cloud;
+    let expected = [[0.1, 0.2, 0.3], [500_000.12, 5_400_000.34, 0.6], [500_001.56, 5_400_001.78, 0.9]];
+    for (position, expected) in cloud.positions[1..].iter().zip(&expected[1..]) {
+        for axis in 0..3 {
+            let found = f64::from(position[axis]) + cloud.origin[axis];
+            assert!((found - expected[axis]).abs() < 1e-6, "{found} {}", expected[axis]);
+        }
+    }
+    assert_eq!(cloud.origin, [500_000.0, 5_400_000.0, 0.0]);
+}
+
+#[test]
+fn integers_that_f32_does_not_hold_are_kept() {
+    let body = "1 2 3 16777216\n1 2 3 16777217\n1 2 3 4294967295\n1 2 3 7\n";
+    let cloud = read_file(ascii("4", "property uint instance\n", body)).cloud;
+    assert_eq!(cloud.instance, Some(vec![16_777_216, 16_777_217, u32::MAX, 7]));
+    let elements = format!("element vertex 2\n{XYZ}property uint instance\nproperty list uchar int view\n");
+    let row = |row: usize, instance: u32| [le(&TWO[row]), instance.to_le_bytes().to_vec(), vec![0]].concat();
+    let cloud = read_file(binary(LITTLE, &elements, &[row(0, 5), row(1, 16_777_217)].concat())).cloud;
+    assert_eq!((cloud.positions.as_slice(), cloud.instance), (&TWO[..], Some(vec![5, 16_777_217])));
+}
