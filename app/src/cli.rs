@@ -50,6 +50,8 @@ pub enum DataCommand {
     Check(data::check::CheckArgs),
     /// Write scans of the demo world with poses, or one dense cloud, to practise with
     Demo(data::DemoArgs),
+    /// Make SemanticKITTI's voxel targets from labelled scans
+    Build(data::build::BuildArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -92,6 +94,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Data(DataCommand::Check(args))) => data::check::run(&args, out),
         Some(Command::Data(DataCommand::Demo(args))) => data::demo(&args, out),
         Some(Command::Import(args)) => import::run(&args, out),
+        Some(Command::Data(DataCommand::Build(args))) => data::build::run(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

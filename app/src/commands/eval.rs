@@ -112,5 +112,6 @@ fn evaluate(
     let validation = splits.validation.as_ref();
     let scores = train::score(model, validation, absent, progress, &mut |_, _| Ok(()))?;
     let statistics = if majority { Some(train::target_statistics(splits.training.as_ref(), progress)?) } else { None };
-    Ok((scores, train::baselines(validation, statistics.as_ref(), absent, progress)?))
+    let training = statistics.as_ref().map(|statistics| (splits.training.as_ref(), statistics));
+    Ok((scores, train::baselines(validation, training, absent, progress)?))
 }

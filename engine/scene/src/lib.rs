@@ -6,7 +6,9 @@
 //! Frames: clouds and grids are metric, z up, x forward, y left, as in KITTI. A grid sits in the frame of its cloud.
 
 pub mod cloud;
+pub mod completion;
 pub mod demo;
+mod downscale;
 pub mod error;
 pub mod formats;
 pub mod grid;
@@ -15,6 +17,7 @@ pub mod metrics;
 pub mod rays;
 
 pub use cloud::PointCloud;
+pub use downscale::downscale_target;
 pub use error::{Error, Result};
 pub use grid::{AxisOrder, GridSpec, VoxelGrid};
 pub use labels::LabelMap;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use occam_scene::PointCloud;
+use occam_scene::completion::TargetRules;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -18,6 +19,16 @@ pub struct DataConfig {
     pub demo_validation: usize,
     /// Of a folder of scans: the share, at the end of each sequence, that validates.
     pub validation_share: f64,
+    /// Of a folder of scans: the sequences that validate, such as `08` or `08,09`, while the others train. Empty, or
+    /// where the folder holds none of them: `validation_share` decides.
+    #[serde(default)]
+    pub validation_sequences: String,
+    /// Of SemanticKITTI's layout: what its targets are made from.
+    #[serde(default)]
+    pub target: TargetSource,
+    /// Of SemanticKITTI's layout: where its voxel files lie if not in its own `voxels/` folders, as `occam data build -o`
+    /// wrote them.
+    pub voxels: Option<PathBuf>,
     /// Of a folder of scans: scans before the input scan that make the target with it.
     #[serde(default)]
     pub prior_scans: usize,
@@ -27,6 +38,13 @@ pub struct DataConfig {
     /// Of a folder of scans: points nearer to the sensor do not make the target, they are what carries it; metres.
     #[serde(default)]
     pub min_range_m: f64,
+    /// Of SemanticKITTI's layout: points farther from the sensor do not count, metres.
+    #[serde(default = "unlimited")]
+    pub max_range_m: f64,
+    /// Of targets made from SemanticKITTI's scans: things that move count only in the input scan, so that they leave no
+    /// trace.
+    #[serde(default)]
+    pub static_only: bool,
     /// Of your own scans: what the coordinates in their files are relative to.
     #[serde(default)]
     pub frame: Frame,
@@ -41,6 +59,37 @@ pub struct DataConfig {
     pub sensor_height_m: f64,
     /// Threads that prepare samples.
     pub workers: usize,
+}
+
+/// Runs from before there was a bound had none.
+fn unlimited() -> f64 {
+    f64::INFINITY
+}
+
+impl DataConfig {
+    /// Which scans and points make a target.
+    pub fn rules(&self) -> TargetRules {
+        TargetRules {
+            prior_scans: self.prior_scans,
+            future_scans: self.future_scans,
+            min_range_m: self.min_range_m,
+            max_range_m: self.max_range_m,
+            static_only: self.static_only,
+        }
+    }
+}
+
+/// What the targets of a folder of scans are made from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TargetSource {
+    /// Voxel files where there are any and the grid suits them, else labelled scans.
+    #[default]
+    Auto,
+    /// `voxels/NNNNNN.label` with `.invalid`: the published ones or those of `occam data build`.
+    Voxels,
+    /// Labelled scans and their poses.
+    Scans,
 }
 
 /// Of runs from before there was a choice.

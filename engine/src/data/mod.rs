@@ -14,13 +14,13 @@ mod semantic_kitti;
 
 pub use augment::augment;
 pub use batch::{Batch, from_network_order, to_network_order};
-pub use config::{AugmentConfig, DataConfig, Frame, InputConfig};
+pub use config::{AugmentConfig, DataConfig, Frame, InputConfig, TargetSource};
 pub use demo::DemoWorld;
 pub use layout::{Layout, layout};
 pub use loader::{Loader, LoaderConfig};
 pub use own_scans::{DriveInfo, ScansInfo, find_scans, inspect};
 pub use paired::{PairedScans, Pairs};
-pub use semantic_kitti::SemanticKittiFolder;
+pub use semantic_kitti::{BuildOptions, BuildReport, BuiltSequence, SemanticKittiFolder, build_targets};
 
 use std::sync::Arc;
 
@@ -50,6 +50,19 @@ pub trait Dataset: Send + Sync {
     fn spec(&self) -> &GridSpec;
     fn labels(&self) -> &LabelMap;
     fn sample(&self, index: usize) -> Result<Sample>;
+    /// Where in a recording a sample stands; `None` where the samples are no recording.
+    fn moment(&self, _index: usize) -> Option<Moment> {
+        None
+    }
+}
+
+/// Where in a recording a sample stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Number of the recording in its data set.
+    pub recording: usize,
+    /// Number of the scan in the recording.
+    pub scan: usize,
 }
 
 /// What a run trains on and what it validates on.
@@ -96,6 +109,9 @@ impl Dataset for Checked {
         let sample = self.inner.sample(index)?;
         self.input.check(&sample.cloud, &sample.id)?;
         Ok(sample)
+    }
+    fn moment(&self, index: usize) -> Option<Moment> {
+        self.inner.moment(index)
     }
 }
 

@@ -193,7 +193,8 @@ fn weights(from: ClassWeights, counts: &[u64], samples: usize) -> Vec<f32> {
 fn survey(splits: &Splits, controls: &mut Controls) -> Result<(TargetStatistics, Vec<(String, Scores)>)> {
     let statistics = train::target_statistics(&*splits.training, &mut controls.watch())?;
     let policy = AbsentPolicy::default();
-    let baselines = train::baselines(&*splits.validation, Some(&statistics), policy, &mut controls.watch())?;
+    let training = Some((&*splits.training, &statistics));
+    let baselines = train::baselines(&*splits.validation, training, policy, &mut controls.watch())?;
     Ok((statistics, baselines))
 }
 

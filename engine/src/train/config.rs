@@ -102,6 +102,7 @@ impl TrainConfig {
         let paths = [
             ("runs", Some(&self.runs)),
             ("data.path", data.path.as_ref()),
+            ("data.voxels", data.voxels.as_ref()),
             ("model.weights", self.model.weights.as_ref()),
         ];
         for (key, path) in paths {
@@ -121,6 +122,7 @@ impl TrainConfig {
             return Err(Error::Usage(format!("{} are all 0: give one of them a weight, such as 1", keys.join(", "))));
         }
         within("loss.focal_gamma", loss.focal_gamma, 0.0..=10.0)?;
+        within("data.max_range_m", data.max_range_m, data.min_range_m..=f64::INFINITY)?;
         within("optim.lr", optim.lr, f64::MIN_POSITIVE..=1e3)?;
         within("optim.weight_decay", optim.weight_decay, 0.0..=1e3)?;
         within("optim.beta1", optim.beta1, 0.0..=0.999_999)?;

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use occam_scene::VoxelGrid;
 use occam_scene::metrics::{AbsentPolicy, Confusion, Scores, baseline};
-use occam_scene::{GridSpec, VoxelGrid};
 
 use super::Model;
+use super::baselines::Baselines;
 use crate::data::{Batch, Dataset, Sample};
 use crate::{Error, Progress, ProgressFn, Result};
 
@@ -48,7 +49,7 @@ pub fn target_statistics(dataset: &dyn Dataset, progress: ProgressFn<'_>) -> Res
     let classes = dataset.labels().len();
     let mut majority = baseline::MajorityMap::new(spec, classes).map_err(Error::TooLarge)?;
     let mut counts = vec![0u64; classes];
-    for_each(dataset, COUNTED_TARGETS, "counting classes", progress, &mut |sample| {
+    for_each(dataset, COUNTED_TARGETS, "counting classes", progress, &mut |_, sample| {
         majority.add(&sample.target.labels, spec.ignore_id).map_err(|why| in_sample(sample, &why))?;
         for label in sample.target.labels.iter().filter(|l| **l != spec.ignore_id) {
             counts[usize::from(*label)] += 1;
@@ -61,23 +62,6 @@ pub fn target_statistics(dataset: &dyn Dataset, progress: ProgressFn<'_>) -> Res
         majority: majority.predict(),
         most_frequent: majority.most_frequent(),
     })
-}
-
-/// Scores the predictions that need no network: the input, the input grown by one voxel in all 26 directions, and, where
-/// the training targets are known, the most frequent class of each voxel. Without them, what is occupied gets the first
-/// class that is not free space: completion IoU does not depend on it.
-///
-/// # Errors
-/// The first error of a sample, [`Error::Usage`] when there is nothing to score, and [`Error::Interrupted`].
-pub fn baselines(
-    dataset: &dyn Dataset,
-    training: Option<&TargetStatistics>,
-    policy: AbsentPolicy,
-    progress: ProgressFn<'_>,
-) -> Result<Vec<(String, Scores)>> {
-    let mut tally = Baselines::new(dataset, training);
-    for_each(dataset, usize::MAX, "scoring baselines", progress, &mut |sample| tally.add(sample))?;
-    tally.scores(policy)
 }
 
 /// Scores `model` over `dataset`, and the baselines with it.
@@ -122,7 +106,7 @@ pub fn score(
     }
     let spec = model.spec;
     let mut confusion = Confusion::new(model.labels.len());
-    for_each(dataset, usize::MAX, "evaluating", progress, &mut |sample| {
+    for_each(dataset, usize::MAX, "evaluating", progress, &mut |_, sample| {
         let mut batch = Batch::new();
         batch.push(sample);
         for prediction in model.predict_batch(&batch)? {
@@ -139,17 +123,18 @@ pub fn score(
 /// How often someone who waits for a sample is asked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Reads at most `most` samples, evenly spread and several at a time, and hands them over one by one, in order.
+/// Reads at most `most` samples, evenly spread and several at a time, and hands them over one by one with their number, in
+/// order.
 ///
 /// # Errors
 /// [`Error::Usage`] when nothing can be learned from them or scored on them: without a point inside the grid, or with
 /// every voxel of the targets ignored. The first error of a sample, those of `take`, and [`Error::Interrupted`].
-fn for_each(
+pub(super) fn for_each(
     dataset: &dyn Dataset,
     most: usize,
     what: &str,
     progress: ProgressFn<'_>,
-    take: &mut dyn FnMut(&Sample) -> Result<()>,
+    take: &mut dyn FnMut(usize, &Sample) -> Result<()>,
 ) -> Result<()> {
     let spec = dataset.spec();
     let total = dataset.len().min(most);
@@ -160,7 +145,7 @@ fn for_each(
             let sample = sample?;
             any_inside |= sample.cloud.positions.iter().any(|p| spec.voxel_of(*p).is_some());
             any_counted |= sample.target.labels.iter().any(|label| *label != spec.ignore_id);
-            take(&sample)?;
+            take(spread(done, dataset.len(), total), &sample)?;
             done += 1;
             if progress(Progress { what, done, total }) == ControlFlow::Break(()) {
                 return Err(Error::Interrupted);
@@ -228,71 +213,17 @@ fn spread(place: usize, len: usize, count: usize) -> usize {
     if count == len { place } else { place * len / count }
 }
 
-fn in_sample(sample: &Sample, why: &str) -> Error {
+pub(super) fn in_sample(sample: &Sample, why: &str) -> Error {
     Error::Failed(format!("sample {}: {why}", sample.id))
-}
-
-struct Baselines<'a> {
-    spec: GridSpec,
-    class: u8,
-    majority: Option<&'a [u8]>,
-    input: Confusion,
-    dilated: Confusion,
-    majority_map: Confusion,
-}
-
-impl<'a> Baselines<'a> {
-    fn new(dataset: &dyn Dataset, training: Option<&'a TargetStatistics>) -> Self {
-        let (spec, classes) = (*dataset.spec(), dataset.labels().len());
-        Self {
-            spec,
-            class: training.map_or(u8::from(spec.empty_id == 0), |t| t.most_frequent),
-            majority: training.map(|t| t.majority.as_slice()),
-            input: Confusion::new(classes),
-            dilated: Confusion::new(classes),
-            majority_map: Confusion::new(classes),
-        }
-    }
-
-    fn add(&mut self, sample: &Sample) -> Result<()> {
-        let Self { spec, class, .. } = *self;
-        let mut occupied = vec![false; spec.len()];
-        for voxel in sample.cloud.positions.iter().filter_map(|p| spec.voxel_of(*p)) {
-            occupied[spec.index(voxel)] = true;
-        }
-        let target = &sample.target.labels;
-        let count = |confusion: &mut Confusion, prediction: &[u8]| {
-            confusion.add(prediction, target, spec.ignore_id).map_err(|why| in_sample(sample, &why))
-        };
-        count(&mut self.input, &baseline::input(&occupied, class, spec.empty_id))?;
-        let dilated = baseline::dilate(&occupied, &spec);
-        count(&mut self.dilated, &baseline::input(&dilated, class, spec.empty_id))?;
-        if let Some(majority) = self.majority {
-            count(&mut self.majority_map, majority)?;
-        }
-        Ok(())
-    }
-
-    fn scores(&self, policy: AbsentPolicy) -> Result<Vec<(String, Scores)>> {
-        let mut found = vec![("input", &self.input), ("input dilated by 1", &self.dilated)];
-        if self.majority.is_some() {
-            found.push(("training majority", &self.majority_map));
-        }
-        found
-            .into_iter()
-            .map(|(name, confusion)| {
-                Ok((name.to_owned(), confusion.scores(self.spec.empty_id, policy).map_err(Error::Usage)?))
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use occam_scene::{LabelMap, PointCloud};
+    use occam_scene::{GridSpec, LabelMap, PointCloud};
 
+    use super::super::baselines;
     use super::*;
 
     #[test]

@@ -15,12 +15,17 @@ const PRESETS: [(&str, &str); 5] = [
     ("carla-sc", include_str!("../../../assets/presets/carla-sc.toml")),
     ("own-scans", include_str!("../../../assets/presets/own-scans.toml")),
     ("semantic-kitti", include_str!("../../../assets/presets/semantic-kitti.toml")),
+    ("semantic-kitti-small", include_str!("../../../assets/presets/semantic-kitti-small.toml")),
     ("tiny", include_str!("../../../assets/presets/tiny.toml")),
 ];
 
 /// Keys that may be absent from a complete configuration, with an example of their type.
-const OPTIONAL: [(&str, &str, &str); 3] =
-    [("data", "path", "a path"), ("data", "labels", "a label map"), ("model", "weights", "a path")];
+const OPTIONAL: [(&str, &str, &str); 4] = [
+    ("data", "path", "a path"),
+    ("data", "voxels", "a path"),
+    ("data", "labels", "a label map"),
+    ("model", "weights", "a path"),
+];
 
 /// Table that a run adds to its `config.toml`; it decides nothing and is passed over on reading.
 pub(super) const RUN_TABLE: &str = "run";

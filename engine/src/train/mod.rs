@@ -1,5 +1,6 @@
 //! The step, its optimizer and schedule, and the files of a run.
 
+mod baselines;
 pub mod checkpoint;
 mod config;
 mod evaluate;
@@ -15,11 +16,12 @@ mod schedule;
 mod step;
 mod tensorboard;
 
+pub use baselines::baselines;
 pub use config::{
     AugmentConfig, ClassWeights, DataConfig, InputConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig,
     TrainConfig,
 };
-pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, baselines, evaluate, score, target_statistics};
+pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, evaluate, score, target_statistics};
 pub use import::{guess_setup, import, setup, setups};
 pub use input::input;
 pub use layers::presets;

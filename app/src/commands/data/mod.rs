@@ -1,5 +1,7 @@
-//! `occam data info`: what files and folders of scans hold. `occam data check`: whether they hold what they should.
+//! `occam data info`: what files and folders of scans hold. `occam data check`: whether they hold what they should. `occam
+//! data build`: the voxel files of the completion task.
 
+pub mod build;
 pub mod check;
 mod cloud;
 mod demo;

@@ -1,5 +1,6 @@
 //! `occam predict`: scans in, occupancy grids and pictures out.
 
+mod folder;
 mod outputs;
 mod placement;
 
@@ -28,10 +29,11 @@ const DEMO_SEED: u64 = 20_000;
 pub struct PredictArgs {
     /// Run folder, checkpoint folder or weights file
     model: PathBuf,
-    /// Scans of any readable format; without one, a scan of the demo world
+    /// Scans of any readable format, or folders in SemanticKITTI's layout; without one, a scan of the demo world
     scans: Vec<PathBuf>,
 
-    /// File (.ply, .label, .npz or .png) or folder to write to; a folder gets every kind
+    /// File (.ply, .label, .npz or .png) or folder to write to; a folder gets every kind. The scans of a folder become
+    /// sequences/NN/predictions/NNNNNN.label, as SemanticKITTI's evaluate_completion.py reads them
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     /// Kinds of files to write, whatever the ending of --output; repeatable or with commas [default: by the ending]
@@ -67,8 +69,10 @@ enum Shape {
 }
 
 /// Where a cloud comes from.
-enum Source<'a> {
-    Scan(&'a Path),
+enum Source {
+    Scan(PathBuf),
+    /// A scan of a folder in SemanticKITTI's layout.
+    Recorded(PathBuf),
     Demo(u64),
 }
 
@@ -79,7 +83,14 @@ struct Input {
     notes: Vec<String>,
 }
 
-impl Source<'_> {
+impl Source {
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Scan(path) | Self::Recorded(path) => Some(path),
+            Self::Demo(_) => None,
+        }
+    }
+
     fn read(&self, spec: &GridSpec, options: &ReadOptions) -> anyhow::Result<Input> {
         match self {
             Self::Demo(seed) => Ok(Input {
@@ -87,7 +98,7 @@ impl Source<'_> {
                 cloud: demo::scene(*seed, 0, spec).cloud,
                 notes: Vec::new(),
             }),
-            Self::Scan(path) => {
+            Self::Scan(path) | Self::Recorded(path) => {
                 let read = formats::read_cloud(path, options)?;
                 if read.cloud.is_empty() {
                     let found = match read.cloud.dropped_non_finite {
@@ -104,7 +115,12 @@ impl Source<'_> {
 }
 
 pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
-    let target = Target::choose(&args.output, &args.format, args.scans.len())?;
+    let (sources, stems) = sources(args)?;
+    let target = if sources.iter().any(|source| matches!(source, Source::Recorded(_))) {
+        Target::layout(&args.output, &args.format)?
+    } else {
+        Target::choose(&args.output, &args.format, args.scans.len())?
+    };
     let signals = Signals::install()?;
     let device = gpu::open(&args.device)?;
     if let Some(notice) = &device.notice {
@@ -112,13 +128,8 @@ pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
     }
     let model = load_model(&args.model, &device.device)?;
     let options = ReadOptions { bin_stride: args.stride, lenient: args.lenient };
-    let (sources, stems) = if args.scans.is_empty() {
-        let seed = args.demo.unwrap_or(DEMO_SEED);
-        (vec![Source::Demo(seed)], vec![format!("demo-{seed}")])
-    } else {
-        (args.scans.iter().map(|scan| Source::Scan(scan)).collect(), outputs::stems(&args.scans))
-    };
-    outputs::spare_inputs(&target, &args.scans, &stems)?;
+    let inputs: Vec<PathBuf> = sources.iter().filter_map(|source| source.path().map(Path::to_path_buf)).collect();
+    outputs::spare_inputs(&target, &inputs, &stems)?;
     let mut failures = Vec::new();
     for (source, stem) in sources.iter().zip(&stems) {
         if signals.stop_asked() {
@@ -140,9 +151,29 @@ pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
     }
 }
 
+/// What to predict from, and the names of the predictions without ending.
+fn sources(args: &PredictArgs) -> anyhow::Result<(Vec<Source>, Vec<String>)> {
+    if args.scans.is_empty() {
+        let seed = args.demo.unwrap_or(DEMO_SEED);
+        return Ok((vec![Source::Demo(seed)], vec![format!("demo-{seed}")]));
+    }
+    let (mut sources, mut stems) = (Vec::new(), Vec::new());
+    let is_folder = |path: &&PathBuf| path.is_dir();
+    for path in args.scans.iter().filter(is_folder) {
+        for folder::Recorded { scan, stem } in folder::scans(path)? {
+            sources.push(Source::Recorded(scan));
+            stems.push(stem);
+        }
+    }
+    let files: Vec<PathBuf> = args.scans.iter().filter(|path| !is_folder(path)).cloned().collect();
+    stems.extend(outputs::stems(&files));
+    sources.extend(files.into_iter().map(Source::Scan));
+    Ok((sources, stems))
+}
+
 fn predict(
     model: &Model,
-    source: &Source<'_>,
+    source: &Source,
     stem: &str,
     target: &Target,
     args: &PredictArgs,
@@ -157,7 +188,13 @@ fn predict(
     model.config.input.check(&cloud, &name)?;
     // Before it is moved: the numbers the user knows from the file.
     let bounds = cloud.bounds().map(|(low, high)| [low, high].map(|corner| file_coordinates(&cloud, corner)));
-    if let Some(guess) = placement::place(&mut cloud, spec, args.origin) {
+    let recorded = matches!(source, Source::Recorded(_));
+    if recorded {
+        // As the network was trained and is scored.
+        model.config.data.rules().keep_in_range(&mut cloud);
+    }
+    let origin = args.origin.or(recorded.then_some([0.0; 3]));
+    if let Some(guess) = placement::place(&mut cloud, spec, origin) {
         out.note(format!("{name}: {guess}"));
         if model.config.input.visibility {
             out.note(format!(
@@ -172,12 +209,17 @@ fn predict(
     }
     let grid = model.predict(&cloud)?;
     let files = target.files(stem);
-    if let Target::Folder(folder, _) = target {
-        fs::create_dir_all(folder)
-            .map_err(|error| InputError::new(folder, Place::File, error.to_string(), "a folder for the predictions"))?;
-    }
     for (path, kind) in &files {
-        write(*kind, path, &cloud, &grid, model, args.shape)?;
+        if let (Target::Folder(..), Some(folder)) = (target, path.parent()) {
+            fs::create_dir_all(folder).map_err(|error| {
+                InputError::new(folder, Place::File, error.to_string(), "a folder for the predictions")
+            })?;
+        }
+        if recorded && *kind == Kind::Label {
+            formats::write_voxel_labels(path, &folder::as_scored(&grid, &model.labels)?, &model.labels)?;
+        } else {
+            write(*kind, path, &cloud, &grid, model, args.shape)?;
+        }
     }
     let (points, occupied) = (cloud.len(), grid.occupied());
     out.json(&json!({

@@ -78,6 +78,22 @@ impl Target {
         }
     }
 
+    /// From `-o` and `--format` for the scans of a folder: always a folder, of label files unless told otherwise.
+    ///
+    /// # Errors
+    /// The name of one file.
+    pub fn layout(output: &Path, formats: &[Kind]) -> anyhow::Result<Self> {
+        if !output.is_dir() && Kind::of(output).is_some() {
+            return Err(usage(format!(
+                "-o {}: the scans of a folder become sequences/NN/predictions/NNNNNN.label and the like; give a folder",
+                output.display()
+            )));
+        }
+        let chosen = if formats.is_empty() { &[Kind::Label][..] } else { formats };
+        let kinds: BTreeSet<Kind> = chosen.iter().copied().collect();
+        Ok(Self::Folder(output.to_path_buf(), kinds.into_iter().collect()))
+    }
+
     /// The files of one prediction, in order of writing.
     pub fn files(&self, stem: &str) -> Vec<(PathBuf, Kind)> {
         match self {
@@ -163,6 +179,18 @@ mod tests {
             Target::Folder("out".into(), chosen).files("7"),
             [("out/7.label".into(), Kind::Label), ("out/7.png".into(), Kind::Png)]
         );
+    }
+
+    #[test]
+    fn the_scans_of_a_folder_become_what_is_asked_for_and_nothing_else() {
+        let layout =
+            |output: &str, formats: &[Kind]| Target::layout(Path::new(output), formats).map_err(|e| e.to_string());
+        let stem = "sequences/08/predictions/000005";
+        let label = layout("out", &[]).unwrap().files(stem);
+        assert_eq!(label, [("out/sequences/08/predictions/000005.label".into(), Kind::Label)]);
+        let both = layout("out/", &[Kind::Png, Kind::Ply, Kind::Png]).unwrap();
+        assert_eq!(both, Target::Folder("out/".into(), vec![Kind::Ply, Kind::Png]));
+        assert!(layout("a.label", &[]).unwrap_err().contains("sequences/NN/predictions"));
     }
 
     #[test]

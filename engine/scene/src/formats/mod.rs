@@ -16,6 +16,7 @@ mod origin;
 mod ply;
 mod poses;
 mod semantic_kitti;
+mod sequence;
 mod trajectory;
 mod voxels;
 
@@ -35,9 +36,13 @@ pub use npy::{Array, Values, read_npy};
 pub use npz::{read_npz, write_npz_semantics};
 pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
 pub use poses::{lidar_poses, read_calibration, read_poses};
-pub use semantic_kitti::{files_ending, sequence_folders};
+pub use semantic_kitti::{files_ending, folders_with, sequence_folders};
+pub use sequence::Sequence;
 pub use trajectory::{PoseFormat, read_trajectory, write_trajectory};
-pub use voxels::{read_voxel_bits, read_voxel_labels, write_voxel_labels};
+pub use voxels::{
+    on_voxel_grid, read_voxel_bits, read_voxel_labels, read_voxel_target, voxel_factor, voxel_grid, write_voxel_bits,
+    write_voxel_ids, write_voxel_labels,
+};
 
 /// How to read a cloud where the file alone does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

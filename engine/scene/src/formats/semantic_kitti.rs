@@ -11,7 +11,15 @@ use crate::error::{Error, Result};
 /// # Errors
 /// For a folder that cannot be listed.
 pub fn sequence_folders(path: &Path) -> Result<Vec<PathBuf>> {
-    let is_sequence = |folder: &PathBuf| folder.join("velodyne").is_dir();
+    folders_with(path, "velodyne")
+}
+
+/// As [`sequence_folders`], of the folders that hold a folder `name`.
+///
+/// # Errors
+/// For a folder that cannot be listed.
+pub fn folders_with(path: &Path, name: &str) -> Result<Vec<PathBuf>> {
+    let is_sequence = |folder: &PathBuf| folder.join(name).is_dir();
     if is_sequence(&path.to_path_buf()) {
         return Ok(vec![path.to_path_buf()]);
     }

@@ -1,0 +1,192 @@
+//! What a folder holds: its sequences, what makes their targets, and which scans train and which validate.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use occam_scene::completion::{TargetRules, height_offset};
+use occam_scene::error::Place;
+use occam_scene::formats::{
+    ReadOptions, Sequence, folders_with, read_cloud, read_voxel_bits, sequence_folders, voxel_factor, voxel_grid,
+};
+use occam_scene::{GridSpec, PointCloud};
+
+use super::super::{DataConfig, TargetSource};
+use super::{Recording, Source};
+use crate::{Error, Result};
+
+/// What a folder must look like.
+const LAYOUT: &str = "SemanticKITTI's: sequences/NN/ (or one such NN folder) that holds velodyne/000000.bin and so on (the \
+                      scans), labels/000000.label and so on (one file a scan), poses.txt (one line a scan) and \
+                      calib.txt (with a line Tr:); or, instead of the last three, voxels/000000.label and \
+                      voxels/000000.invalid and so on";
+
+/// Every sequence below a folder.
+pub(super) fn sequences(path: &Path) -> Result<Vec<Sequence>> {
+    let folders = sequence_folders(path)?;
+    if folders.is_empty() {
+        if let Some(without) = folders_with(path, "voxels")?.first() {
+            let error = occam_scene::Error::new(
+                without,
+                Place::File,
+                "voxels/ without velodyne/",
+                "the scans themselves, which the network reads: velodyne/000000.bin and so on",
+            );
+            return Err(error
+                .hint("They are KITTI odometry's data_odometry_velodyne.zip; unpack it over the folder")
+                .into());
+        }
+        let found = match fs::metadata(path) {
+            Err(error) => error.to_string(),
+            Ok(meta) if meta.is_dir() => "a folder of another layout".into(),
+            Ok(_) => "a file".into(),
+        };
+        return Err(occam_scene::Error::new(path, Place::File, found, LAYOUT).into());
+    }
+    Ok(folders.iter().map(|folder| Sequence::open(folder)).collect::<Result<_, _>>()?)
+}
+
+/// The sequences that have targets, with what makes them.
+pub(super) fn recordings(path: &Path, config: &DataConfig, spec: &GridSpec) -> Result<Vec<Recording>> {
+    let sequences = sequences(path)?;
+    let mut recordings = Vec::new();
+    for sequence in &sequences {
+        let voxels = voxel_folder(sequence, config)?;
+        let files = sequence.voxel_labels(&voxels);
+        let any = files.iter().any(Option::is_some);
+        let source = match config.target {
+            TargetSource::Voxels | TargetSource::Auto if any && voxel_factor(spec).is_some() => Source::Voxels(files),
+            TargetSource::Voxels if any => {
+                let fine = voxel_grid();
+                return Err(Error::Usage(format!(
+                    "data.target = \"voxels\" with a grid of {:?} voxels of {:?} m from {:?} m, expected {:?} voxels of \
+                     {:?} m from {:?} m, the grid of the voxel files, or one coarser by a whole number. Use such a grid, \
+                     or data.target=scans",
+                    spec.counts, spec.voxel_size_m, spec.origin_m, fine.counts, fine.voxel_size_m, fine.origin_m
+                )));
+            }
+            TargetSource::Auto | TargetSource::Scans if sequence.has_labels()? => {
+                warn_of_spare_labels(sequence)?;
+                Source::Scans { labels: sequence.labels()?, world_from_lidar: sequence.poses()? }
+            }
+            _ => continue,
+        };
+        recordings.push(Recording { sequence: sequence.clone(), source });
+    }
+    if recordings.is_empty() {
+        let (found, hint) = match config.target {
+            TargetSource::Voxels => {
+                ("no voxels/NNNNNN.label of any scan", "Make them from labelled scans: occam data build")
+            }
+            TargetSource::Scans => {
+                ("scans without labels", "Put labels/NNNNNN.label beside velodyne/, one file a scan")
+            }
+            TargetSource::Auto => (
+                "scans without labels/ or voxels/",
+                "Put labels/NNNNNN.label (one a scan) or voxels/NNNNNN.label beside velodyne/",
+            ),
+        };
+        return Err(occam_scene::Error::new(path, Place::File, found, LAYOUT).hint(hint).into());
+    }
+    Ok(recordings)
+}
+
+/// Where the voxel files of a sequence lie.
+fn voxel_folder(sequence: &Sequence, config: &DataConfig) -> Result<PathBuf> {
+    let Some(elsewhere) = &config.voxels else { return Ok(sequence.folder.join("voxels")) };
+    let folders = folders_with(elsewhere, "voxels")?;
+    if folders.is_empty() {
+        let error = occam_scene::Error::new(elsewhere, Place::File, "no voxels/ folder", "sequences/NN/voxels/");
+        return Err(error.hint("data.voxels names a folder that occam data build -o wrote").into());
+    }
+    let own = folders.iter().find(|folder| folder.file_name().is_some_and(|name| *name == *sequence.name));
+    Ok(own.map_or_else(|| elsewhere.join(&sequence.name), Clone::clone).join("voxels"))
+}
+
+fn warn_of_spare_labels(sequence: &Sequence) -> Result<()> {
+    let spare = sequence.labels_without_scan()?;
+    if let Some(first) = spare.first() {
+        let rest = if spare.len() > 1 { format!(" and {} more", spare.len() - 1) } else { String::new() };
+        tracing::warn!("{}{rest}: labels without a scan in velodyne/ are passed over", first.display());
+    }
+    Ok(())
+}
+
+/// Recording and scan of the samples to train on, and of those to validate on.
+pub(super) fn split(
+    recordings: &[Recording],
+    config: &DataConfig,
+    rules: &TargetRules,
+) -> (Vec<(usize, usize)>, Vec<(usize, usize)>) {
+    let named: BTreeSet<&str> = config.validation_sequences.split(',').map(str::trim).collect();
+    let validates = |recording: &Recording| named.contains(recording.sequence.name.as_str());
+    let apart = recordings.iter().any(validates) && !recordings.iter().all(validates);
+    let (mut training, mut validation) = (Vec::new(), Vec::new());
+    for (number, recording) in recordings.iter().enumerate() {
+        let samples: Vec<usize> = match &recording.source {
+            Source::Voxels(files) => (0..files.len()).filter(|scan| files[*scan].is_some()).collect(),
+            Source::Scans { labels, .. } => {
+                let scans = labels.len();
+                let around = rules.prior_scans.saturating_add(rules.future_scans);
+                if scans > around {
+                    (rules.prior_scans..scans - rules.future_scans).collect()
+                } else {
+                    (0..scans).collect()
+                }
+            }
+        };
+        let first = match (apart, validates(recording)) {
+            (true, true) => 0,
+            (true, false) => samples.len(),
+            (false, _) => first_validation(samples.len(), config.validation_share),
+        };
+        training.extend(samples[..first].iter().map(|scan| (number, *scan)));
+        validation.extend(samples[first..].iter().map(|scan| (number, *scan)));
+    }
+    (training, validation)
+}
+
+/// First of `samples` that validates: the last `share` do, at least one, and at least one trains where there are two.
+fn first_validation(samples: usize, share: f64) -> usize {
+    let validating = ((samples as f64 * share).round() as usize).clamp(1, samples.saturating_sub(1).max(1));
+    samples - validating.min(samples)
+}
+
+/// Compares the first voxel files of each sequence with its scan: those of the first release lie one voxel too high.
+/// What cannot be read is told when it is needed.
+pub(super) fn warn_of_shifted_voxels(recordings: &[Recording], config: &DataConfig, rules: &TargetRules) {
+    for Recording { sequence, source } in recordings {
+        let Source::Voxels(files) = source else { continue };
+        let Some((scan, label)) = files.iter().enumerate().find_map(|(scan, file)| Some((scan, file.as_ref()?))) else {
+            continue;
+        };
+        let spec = voxel_grid();
+        let (Ok(voxels), Ok(read)) = (
+            read_voxel_bits(&label.with_extension("bin"), &spec),
+            read_cloud(&sequence.scans[scan], &ReadOptions::default()),
+        ) else {
+            continue;
+        };
+        let mut cloud = read.cloud;
+        rules.keep_in_range(&mut cloud);
+        let offset = height_offset(&voxels, &hit(&cloud, &spec), &spec);
+        if offset != 0 {
+            tracing::warn!(
+                "{}: its voxels lie one {} than the scan's own points, as in the first release of SemanticKITTI's voxels \
+                 (v1.0): download v1.1, or make them from the labelled scans (occam data build, or data.target=scans{})",
+                label.display(),
+                if offset > 0 { "higher" } else { "lower" },
+                if config.voxels.is_some() { " without data.voxels" } else { "" }
+            );
+        }
+    }
+}
+
+/// Voxels that hold a point.
+fn hit(cloud: &PointCloud, spec: &GridSpec) -> Vec<bool> {
+    let mut hit = vec![false; spec.len()];
+    for voxel in cloud.positions.iter().filter_map(|p| spec.voxel_of(*p)) {
+        hit[spec.index(voxel)] = true;
+    }
+    hit
+}
