@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use occam_scene::error::Place;
-use occam_scene::formats::{files_ending, sequence_folders};
+use occam_scene::formats::{files_ending, folders_with, sequence_folders};
 
 use super::own_scans::{find_scans, has_poses};
 use super::paired::Pairs;
@@ -55,6 +55,10 @@ pub fn layout(path: &Path) -> Result<Layout> {
             }
         }
         return Ok(if labelled { Layout::SemanticKitti } else { Layout::Scans(sequences) });
+    }
+    // Voxels alone: what is missing is told by the reader.
+    if !folders_with(path, "voxels")?.is_empty() {
+        return Ok(Layout::SemanticKitti);
     }
     let scans = find_scans(path)?;
     match scans.as_slice() {

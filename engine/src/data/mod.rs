@@ -128,7 +128,9 @@ pub fn open(config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
             notes: Vec::new(),
         });
     };
-    match layout(path)? {
+    // Voxel files from elsewhere are the labels of scans that have none.
+    let found = if config.voxels.is_some() { Layout::SemanticKitti } else { layout(path)? };
+    match found {
         Layout::SemanticKitti => {
             let (training, validation) = SemanticKittiFolder::open(path, config, spec)?;
             Ok(Splits { training: Arc::new(training), validation: Arc::new(validation), notes: Vec::new() })
