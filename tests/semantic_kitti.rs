@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use assert_cmd::cargo::cargo_bin;
-use common::{fails, floats, folder, json_lines, refuses, stderr, works};
+use common::{fails, floats, folder, json_lines, occam, refuses, stderr, stdout, works};
 
 /// Two labelled scans of a road and a wall, taken a metre apart.
 fn recording(root: &Path) {
@@ -44,6 +44,25 @@ fn voxels_are_built_trained_on_and_predicted_as_the_evaluator_reads_them() {
         assert_eq!(fs::metadata(voxels.join(format!("000001.{ending}"))).unwrap().len(), bytes, "{ending}");
     }
     assert_eq!(json_lines(&works(folder.path(), &build))[0]["sequences"][0]["kept"], 2);
+    let everything = ["data", "build", "data", "--stride", "1"];
+    works(folder.path(), &everything);
+    let own = folder.path().join("data/sequences/00/voxels");
+    assert_eq!(fs::read(own.join("000001.label")).unwrap(), fs::read(voxels.join("000001.label")).unwrap());
+    assert!(works(folder.path(), &["data", "check", "data"]).contains("2 files checked, nothing suspicious"));
+    // One voxel up, as in the first release: every bit moves to the next place.
+    let bits = fs::read(own.join("000000.bin")).unwrap();
+    let lifted = bits.iter().scan(0, |carry, byte| Some(std::mem::replace(carry, byte << 7) | byte >> 1));
+    fs::write(own.join("000000.bin"), lifted.collect::<Vec<u8>>()).unwrap();
+    fs::write(own.join("000001.invalid"), "short").unwrap();
+    let checked = occam(folder.path(), &["data", "check", "data"]);
+    let text = stdout(&checked);
+    assert!(
+        text.contains("000000.label: warning: found voxels that lie one higher") && text.contains("v1.1"),
+        "{text}"
+    );
+    assert!(stderr(&checked).contains("000001.invalid: found 5 bytes"), "{}", stderr(&checked));
+    fs::remove_dir_all(&own).unwrap();
+
     let refused = ["data", "build", "data", "-o", "built", "--future", "1"];
     fails(folder.path(), &refused, 2, &["made by other rules", "--force"]);
 

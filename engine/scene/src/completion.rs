@@ -6,6 +6,10 @@
 //! with id 0; where they win, something is there and nobody knows what: the voxel gets id 1, which the completion
 //! task ignores. Ray casting from the places of the sensor tells which voxels no scan could see.
 
+mod check;
+
+pub use check::check_voxels;
+
 use std::path::Path;
 
 use glam::{DMat4, DVec3};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use occam_engine::data::{self, BuildOptions, BuildReport};
+use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::scene::completion::TargetRules;
 use occam_engine::{Error, Progress};
 use serde_json::json;
@@ -45,6 +46,10 @@ pub struct BuildArgs {
     /// Sequences to build, such as 00; repeatable or with commas [default: all that have labels]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     sequence: Vec<String>,
+    /// What casts the rays that tell what can be seen: cpu, auto, or a GPU's name or index from `occam gpus`. The voxels
+    /// are the same
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    device: DeviceChoice,
     /// Build every anchor anew, over voxels that are there, the published ones too
     #[arg(long)]
     force: bool,
@@ -96,7 +101,13 @@ pub fn run(args: &BuildArgs, out: Output) -> anyhow::Result<u8> {
         }
         if signals.stop_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let report = data::build_targets(&options, &mut progress);
+    // On the CPU the plain function is as good as the tensors around it.
+    let device = if args.device == DeviceChoice::Cpu { None } else { Some(gpu::open(&args.device)?) };
+    if let Some(notice) = device.as_ref().and_then(|device| device.notice.as_ref()) {
+        out.note(notice);
+    }
+    let device = device.filter(|device| device.adapter.is_some()).map(|device| device.device);
+    let report = data::build_targets(&options, device.as_ref(), &mut progress);
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }

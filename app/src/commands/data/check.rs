@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use occam_engine::scene::LabelMap;
+use occam_engine::scene::completion::check_voxels;
 use occam_engine::scene::error::{Error, Place};
 use occam_engine::scene::formats::benchmarks::{Benchmark, Finding, GroundTruth};
+use occam_engine::scene::formats::{self, Sequence};
 use serde_json::json;
 
 use crate::fail;
@@ -18,7 +21,7 @@ const SHOWN: usize = 10;
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Ground truth files of occupancy benchmarks, or folders of one benchmark each
+    /// Ground truth files of occupancy benchmarks, or folders of one benchmark each, SemanticKITTI's layout among them
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
@@ -46,7 +49,9 @@ pub fn run(args: &CheckArgs, out: Output) -> anyhow::Result<u8> {
     let mut tally = Tally::default();
     let mut stopped = false;
     for path in &args.files {
-        let result = if path.is_dir() {
+        let result = if path.is_dir() && args.format.is_none() && has_voxels(path)? {
+            semantic_kitti(path, out, &signals, &mut tally).map(|done| stopped = !done)
+        } else if path.is_dir() {
             folder(path, args.format, out, &signals, &mut tally).map(|done| stopped = !done)
         } else {
             file(path, args.format, out, true, &mut tally)
@@ -70,6 +75,39 @@ pub fn run(args: &CheckArgs, out: Output) -> anyhow::Result<u8> {
         "kinds": tally.kinds,
     }))?;
     Ok(tally.failed.unwrap_or(0))
+}
+
+/// Whether a folder is SemanticKITTI's, with voxel files.
+fn has_voxels(path: &Path) -> occam_engine::scene::Result<bool> {
+    Ok(!formats::folders_with(path, "voxels")?.is_empty() && !formats::sequence_folders(path)?.is_empty())
+}
+
+/// The voxel files of every scan. `false` when the user stopped it.
+fn semantic_kitti(path: &Path, out: Output, signals: &Signals, tally: &mut Tally) -> anyhow::Result<bool> {
+    let map = LabelMap::built_in("semantic-kitti").ok_or_else(fail::bug)?;
+    for folder in formats::sequence_folders(path)? {
+        let sequence = Sequence::open(&folder)?;
+        let labels = sequence.voxel_labels(&folder.join("voxels"));
+        for (label, scan) in
+            labels.iter().zip(&sequence.scans).filter_map(|(label, scan)| Some((label.as_ref()?, scan)))
+        {
+            if signals.stop_asked() {
+                return Ok(false);
+            }
+            match check_voxels(label, scan, &map) {
+                Ok(findings) => {
+                    tally.add(label, &findings, out)?;
+                    out.json(&json!({
+                        "file": label.to_string_lossy(),
+                        "format": "semantic-kitti",
+                        "findings": findings,
+                    }))?;
+                }
+                Err(error) => tally.fail(&error.into(), out),
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// All files of a folder and the folders below that can be of the format. `false` when the user stopped it.

@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use glam::DMat4;
-use occam_scene::LabelMap;
 use occam_scene::completion::{CompletionTarget, LabelledScan, TargetRules};
 use occam_scene::error::Place;
 use occam_scene::formats::{Sequence, atomic_write, voxel_grid, write_voxel_bits, write_voxel_ids};
+use occam_scene::rays::{self, Occlusion};
+use occam_scene::{GridSpec, LabelMap};
 use rayon::prelude::*;
 
 use super::{open, target};
-use crate::{Error, Progress, ProgressFn, Result};
+use crate::{Error, Progress, ProgressFn, Result, ops};
 
 /// What to build, and where.
 #[derive(Debug, Clone)]
@@ -63,13 +65,14 @@ const ENDINGS: [&str; 4] = ["bin", "occluded", "invalid", "label"];
 /// Makes the voxel files of every `stride`-th scan, on the grid of the published ones.
 ///
 /// Each file is written whole or not at all, the label file last. Anchors that are finished are passed over, so that a
-/// build that was stopped goes on. At most one window of scans is in memory.
+/// build that was stopped goes on. At most one window of scans is in memory. Rays are cast on `device`, or by the CPU
+/// without one: the result is the same.
 ///
 /// # Errors
 /// [`Error::Input`] for a folder of another layout and for files that are missing, damaged or do not belong together;
 /// [`Error::Usage`] for sequences that are not there and for a folder of voxels that was made by others or by other
 /// rules, unless `force`; [`Error::Interrupted`] between two anchors when `progress` says so.
-pub fn build_targets(options: &BuildOptions, progress: ProgressFn<'_>) -> Result<BuildReport> {
+pub fn build_targets(options: &BuildOptions, device: Option<&Device>, progress: ProgressFn<'_>) -> Result<BuildReport> {
     let map = super::super::built_in_labels("semantic-kitti")?;
     let mut jobs = Vec::new();
     for sequence in chosen(options)? {
@@ -95,7 +98,7 @@ pub fn build_targets(options: &BuildOptions, progress: ProgressFn<'_>) -> Result
     let began = Instant::now();
     let mut report = BuildReport::default();
     for job in &jobs {
-        job.build(options, &map, &mut step)?;
+        job.build(options, device, &map, &mut step)?;
         report.sequences.push(job.report(&options.rules));
     }
     step()?;
@@ -208,6 +211,20 @@ fn file(folder: &Path, sequence: &Sequence, anchor: usize, ending: &str) -> Path
     folder.join(sequence.stem(anchor)).with_extension(ending)
 }
 
+/// As [`rays::occlusion`], on a device.
+fn occlusion_on(device: &Device, spec: &GridSpec, occupied: &[bool], sensors: &[[f32; 3]]) -> Result<Occlusion> {
+    let states: Vec<i32> = occupied.iter().map(|occupied| i32::from(*occupied)).collect();
+    let states = Tensor::<1, Int>::from_data(TensorData::new(states, [occupied.len()]), device);
+    let hidden = ops::rays::occlusion(states, sensors, spec)?
+        .try_into_data()
+        .map_err(|error| Error::Failed(format!("the device failed: {error}. --device cpu does without it")))?;
+    let hidden: Vec<i64> = hidden.iter::<i64>().collect();
+    Ok(Occlusion {
+        occluded: hidden.iter().map(|hidden| *hidden > 0).collect(),
+        invalid: hidden.iter().map(|hidden| *hidden > 1).collect(),
+    })
+}
+
 /// The anchors of one sequence.
 struct Job {
     sequence: Sequence,
@@ -220,7 +237,13 @@ struct Job {
 }
 
 impl Job {
-    fn build(&self, options: &BuildOptions, map: &LabelMap, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    fn build(
+        &self,
+        options: &BuildOptions,
+        device: Option<&Device>,
+        map: &LabelMap,
+        step: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let rules = &options.rules;
         let spec = voxel_grid();
         let mut window: BTreeMap<usize, Arc<LabelledScan>> = BTreeMap::new();
@@ -238,7 +261,11 @@ impl Job {
                 window.get(&scan).cloned().ok_or_else(|| Error::Failed(format!("scan {scan} is not in the window")))
             };
             let own = of(anchor)?;
-            let target = target(&spec, rules, &self.world_from_lidar, anchor, &own, &mut of)?;
+            let cast = |spec: &GridSpec, occupied: &[bool], sensors: &[[f32; 3]]| match device {
+                Some(device) => occlusion_on(device, spec, occupied, sensors),
+                None => Ok(rays::occlusion(spec, occupied, sensors)),
+            };
+            let target = target(&spec, rules, &self.world_from_lidar, anchor, &own, &mut of, cast)?;
             self.write(anchor, &target)?;
         }
         if options.force { write_mark(&self.folder, rules) } else { Ok(()) }

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use glam::DMat4;
 use occam_scene::completion::{CompletionTarget, LabelledScan, TargetBuilder, TargetRules};
 use occam_scene::formats::{ReadOptions, Sequence, read_cloud, read_voxel_target, voxel_factor, voxel_grid};
-use occam_scene::{AxisOrder, GridSpec, LabelMap, VoxelGrid, downscale_target, rays};
+use occam_scene::rays::{self, Occlusion};
+use occam_scene::{AxisOrder, GridSpec, LabelMap, VoxelGrid, downscale_target};
 
 use super::{DataConfig, Dataset, Moment, Sample};
 use crate::{Error, Result};
@@ -80,7 +81,7 @@ impl SemanticKittiFolder {
         let recordings = open::recordings(path, config, spec)?;
         let rules = config.rules();
         let (training, validation) = open::split(&recordings, config, &rules);
-        open::warn_of_shifted_voxels(&recordings, config, &rules);
+        open::warn_of_wrong_voxels(&recordings, &labels);
         let folder = Arc::new(Folder {
             path: path.to_path_buf(),
             recordings,
@@ -159,7 +160,9 @@ impl Folder {
             let (read, _) = LabelledScan::read(&sequence.scans[other], &labels[other], &self.labels, &self.rules)?;
             Ok(Arc::new(read))
         };
-        let target = target(&self.spec, &self.rules, world_from_lidar, scan, anchor, &mut read)?;
+        let cast =
+            |spec: &GridSpec, occupied: &[bool], sensors: &[[f32; 3]]| Ok(rays::occlusion(spec, occupied, sensors));
+        let target = target(&self.spec, &self.rules, world_from_lidar, scan, anchor, &mut read, cast)?;
         let target = Arc::new(target.classes(&self.labels).map_err(Error::Failed)?);
         let mut kept = kept();
         if (kept.len() + 1).saturating_mul(self.spec.len()) <= KEPT_BYTES {
@@ -169,7 +172,8 @@ impl Folder {
     }
 }
 
-/// The target of scan `anchor` from the scans of its window; `read` gives those other than the anchor's own.
+/// The target of scan `anchor` from the scans of its window; `read` gives those other than the anchor's own, `cast` what
+/// their sensors cannot see.
 fn target(
     spec: &GridSpec,
     rules: &TargetRules,
@@ -177,13 +181,14 @@ fn target(
     anchor: usize,
     own: &LabelledScan,
     read: &mut dyn FnMut(usize) -> Result<Arc<LabelledScan>>,
+    cast: impl FnOnce(&GridSpec, &[bool], &[[f32; 3]]) -> Result<Occlusion>,
 ) -> Result<CompletionTarget> {
     let mut builder = TargetBuilder::new(spec, own, rules.static_only);
     let anchor_from_world = world_from_lidar[anchor].inverse();
     for other in rules.window(anchor, world_from_lidar.len()).filter(|other| *other != anchor) {
         builder.add(&*read(other)?, &(anchor_from_world * world_from_lidar[other]));
     }
-    builder.finish(|spec, occupied, sensors| Ok(rays::occlusion(spec, occupied, sensors)))
+    builder.finish(cast)
 }
 
 /// A target of the voxel files' grid on a grid of the same extent.

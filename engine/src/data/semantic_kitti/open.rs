@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use occam_scene::completion::{TargetRules, height_offset};
+use occam_scene::completion::{TargetRules, check_voxels};
 use occam_scene::error::Place;
-use occam_scene::formats::{
-    ReadOptions, Sequence, folders_with, read_cloud, read_voxel_bits, sequence_folders, voxel_factor, voxel_grid,
-};
-use occam_scene::{GridSpec, PointCloud};
+use occam_scene::formats::{Sequence, folders_with, sequence_folders, voxel_factor, voxel_grid};
+use occam_scene::{GridSpec, LabelMap};
 
 use super::super::{DataConfig, TargetSource};
 use super::{Recording, Source};
@@ -152,41 +150,14 @@ fn first_validation(samples: usize, share: f64) -> usize {
     samples - validating.min(samples)
 }
 
-/// Compares the first voxel files of each sequence with its scan: those of the first release lie one voxel too high.
-/// What cannot be read is told when it is needed.
-pub(super) fn warn_of_shifted_voxels(recordings: &[Recording], config: &DataConfig, rules: &TargetRules) {
+/// Compares the first voxel files of each sequence with their scan. What cannot be read is told when it is needed.
+pub(super) fn warn_of_wrong_voxels(recordings: &[Recording], labels: &LabelMap) {
     for Recording { sequence, source } in recordings {
         let Source::Voxels(files) = source else { continue };
-        let Some((scan, label)) = files.iter().enumerate().find_map(|(scan, file)| Some((scan, file.as_ref()?))) else {
-            continue;
-        };
-        let spec = voxel_grid();
-        let (Ok(voxels), Ok(read)) = (
-            read_voxel_bits(&label.with_extension("bin"), &spec),
-            read_cloud(&sequence.scans[scan], &ReadOptions::default()),
-        ) else {
-            continue;
-        };
-        let mut cloud = read.cloud;
-        rules.keep_in_range(&mut cloud);
-        let offset = height_offset(&voxels, &hit(&cloud, &spec), &spec);
-        if offset != 0 {
-            tracing::warn!(
-                "{}: its voxels lie one {} than the scan's own points, as in the first release of SemanticKITTI's voxels \
-                 (v1.0): download v1.1, or make them from the labelled scans (occam data build, or data.target=scans{})",
-                label.display(),
-                if offset > 0 { "higher" } else { "lower" },
-                if config.voxels.is_some() { " without data.voxels" } else { "" }
-            );
+        let first = files.iter().zip(&sequence.scans).find_map(|(file, scan)| Some((file.as_ref()?, scan)));
+        let Some((label, scan)) = first else { continue };
+        for finding in check_voxels(label, scan, labels).unwrap_or_default() {
+            tracing::warn!("{}: {finding}", label.display());
         }
     }
-}
-
-/// Voxels that hold a point.
-fn hit(cloud: &PointCloud, spec: &GridSpec) -> Vec<bool> {
-    let mut hit = vec![false; spec.len()];
-    for voxel in cloud.positions.iter().filter_map(|p| spec.voxel_of(*p)) {
-        hit[spec.index(voxel)] = true;
-    }
-    hit
 }

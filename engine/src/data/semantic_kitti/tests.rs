@@ -157,7 +157,7 @@ fn training_on_built_voxels_is_training_on_the_scans() {
         samples
     };
     let scans = DataConfig { min_range_m: 2.5, max_range_m: 70.0, static_only: true, ..config(9, 0.5) };
-    let report = build_targets(&build(folder.path(), scans.rules(), true), &mut go_on).unwrap();
+    let report = build_targets(&build(folder.path(), scans.rules(), true), None, &mut go_on).unwrap();
     assert_eq!((report.sequences.len(), report.sequences[0].built, report.sequences[0].short), (1, 3, 3));
     let direct = made(DataConfig { target: TargetSource::Scans, ..scans.clone() });
     let built = made(DataConfig { target: TargetSource::Voxels, ..scans });
@@ -186,14 +186,14 @@ fn a_build_goes_on_where_it_was_stopped_and_spares_what_it_did_not_make() {
     street(&path);
     let rules = TargetRules::default();
     let every_second = |rules, force| BuildOptions { stride: 2, ..build(folder.path(), rules, force) };
-    let run = |rules, force| build_targets(&every_second(rules, force), &mut go_on);
+    let run = |rules, force| build_targets(&every_second(rules, force), None, &mut go_on);
     let voxels = |ending: &str| occam_scene::formats::files_ending(&path.join("voxels"), ending).unwrap().len();
     let mut asked = 0;
     let mut stop = |_: crate::Progress<'_>| {
         asked += 1;
         if asked > 1 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
     };
-    let stopped = build_targets(&every_second(rules, false), &mut stop);
+    let stopped = build_targets(&every_second(rules, false), None, &mut stop);
     assert!(matches!(stopped, Err(Error::Interrupted)));
     assert_eq!(["label", "invalid", "occluded", "bin"].map(voxels), [1; 4]);
     // An anchor is finished with its last file.
@@ -217,7 +217,7 @@ fn a_build_goes_on_where_it_was_stopped_and_spares_what_it_did_not_make() {
     assert_eq!(run(rules, false).unwrap().sequences[0].kept, 2);
 
     let other = BuildOptions { output: Some(folder.path().join("out")), ..every_second(rules, false) };
-    assert_eq!(build_targets(&other, &mut go_on).unwrap().sequences[0].built, 2);
+    assert_eq!(build_targets(&other, None, &mut go_on).unwrap().sequences[0].built, 2);
     let data = DataConfig { voxels: Some(folder.path().join("out")), ..config(0, 0.5) };
     let (training, validation) = SemanticKittiFolder::open(folder.path(), &data, &voxel_grid()).unwrap();
     assert_eq!(
@@ -225,7 +225,7 @@ fn a_build_goes_on_where_it_was_stopped_and_spares_what_it_did_not_make() {
         ("00/000000".into(), "00/000002".into())
     );
     let missing = BuildOptions { sequences: vec!["07".into()], ..other };
-    assert!(build_targets(&missing, &mut go_on).unwrap_err().to_string().contains("holds the sequences 00"));
+    assert!(build_targets(&missing, None, &mut go_on).unwrap_err().to_string().contains("holds the sequences 00"));
     fs::remove_dir_all(path.join("labels")).unwrap();
     assert!(run(rules, false).unwrap_err().to_string().contains("scans without labels"));
 }
@@ -236,7 +236,7 @@ fn voxel_files_suit_their_grid_and_coarser_ones() {
     let path = folder.path().join("00");
     street(&path);
     let options = BuildOptions { stride: 2, ..build(folder.path(), TargetRules::default(), false) };
-    build_targets(&options, &mut go_on).unwrap();
+    build_targets(&options, None, &mut go_on).unwrap();
     // The scans alone are enough beside the voxels.
     fs::remove_dir_all(path.join("labels")).unwrap();
     fs::remove_file(path.join("poses.txt")).unwrap();
