@@ -10,7 +10,7 @@ use super::TrainConfig;
 use crate::{Error, Result};
 
 /// Presets that ship with the program: name and TOML text. The first is complete, and the default of every key.
-const PRESETS: [(&str, &str); 5] = [
+const PRESETS: &[(&str, &str)] = &[
     ("demo", include_str!("../../../assets/presets/demo.toml")),
     ("carla-sc", include_str!("../../../assets/presets/carla-sc.toml")),
     ("own-scans", include_str!("../../../assets/presets/own-scans.toml")),
@@ -20,7 +20,7 @@ const PRESETS: [(&str, &str); 5] = [
 ];
 
 /// Keys that may be absent from a complete configuration, with an example of their type.
-const OPTIONAL: [(&str, &str, &str); 4] = [
+const OPTIONAL: &[(&str, &str, &str)] = &[
     ("data", "path", "a path"),
     ("data", "voxels", "a path"),
     ("data", "labels", "a label map"),

@@ -94,7 +94,12 @@ fn semantic_kitti(path: &Path, out: Output, signals: &Signals, tally: &mut Tally
             if signals.stop_asked() {
                 return Ok(false);
             }
-            match check_voxels(label, scan, &map) {
+            let check = || {
+                let mut findings = GroundTruth::open_as(label, Benchmark::SemanticKitti)?.findings();
+                findings.extend(check_voxels(label, scan, &map)?);
+                anyhow::Ok(findings)
+            };
+            match check() {
                 Ok(findings) => {
                     tally.add(label, &findings, out)?;
                     out.json(&json!({
@@ -103,7 +108,7 @@ fn semantic_kitti(path: &Path, out: Output, signals: &Signals, tally: &mut Tally
                         "findings": findings,
                     }))?;
                 }
-                Err(error) => tally.fail(&error.into(), out),
+                Err(error) => tally.fail(&error, out),
             }
         }
     }

@@ -6,6 +6,7 @@ mod open;
 mod tests;
 
 pub use build::{BuildOptions, BuildReport, BuiltSequence, build_targets};
+pub(super) use open::first_validation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -145,7 +145,7 @@ pub(super) fn split(
 }
 
 /// First of `samples` that validates: the last `share` do, at least one, and at least one trains where there are two.
-fn first_validation(samples: usize, share: f64) -> usize {
+pub(in crate::data) fn first_validation(samples: usize, share: f64) -> usize {
     let validating = ((samples as f64 * share).round() as usize).clamp(1, samples.saturating_sub(1).max(1));
     samples - validating.min(samples)
 }
