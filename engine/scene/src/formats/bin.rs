@@ -60,13 +60,14 @@ impl Rows<'_> {
     }
 }
 
-pub(super) fn read(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<ReadCloud> {
-    refuse_other_bins(path, bytes)?;
+pub(super) fn read(path: &Path, file: &[u8], options: &ReadOptions) -> Result<ReadCloud> {
+    refuse_other_bins(path, file)?;
     let mut notes = Vec::new();
     let rows = match options.bin_stride {
-        Some(stride) => given(path, bytes, stride)?,
-        None => guess(path, bytes, &mut notes)?,
+        Some(stride) => given(path, file, stride)?,
+        None => guess(path, file, &mut notes)?,
     };
+    bytes::check_room(path, rows.len())?;
     let extra = extra_columns(rows);
     let column = |index: usize| (0..rows.len()).map(move |row| rows.value(row, index));
     let mut cloud = PointCloud {

@@ -129,6 +129,18 @@ pub fn is_in_folder(path: &Path, name: &str) -> bool {
     absolute.is_ok_and(|path| path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name))
 }
 
+/// Refuses a cloud that memory cannot hold: an allocation that fails would end the program.
+pub(crate) fn check_room(path: &Path, points: usize) -> Result<()> {
+    /// Positions, and as much again for the columns beside them.
+    const BYTES_A_POINT: usize = 24;
+    let mut room = Vec::<u8>::new();
+    let bytes = points.saturating_mul(BYTES_A_POINT);
+    room.try_reserve_exact(bytes).map_err(|_| {
+        Error::new(path, Place::File, count(points as u64, "point"), "as many as fit in memory")
+            .hint(format!("They take {} MiB and more: split the file", bytes >> 20))
+    })
+}
+
 /// Text of the file for an error message: readable, quoted and short.
 pub(crate) fn quote(bytes: &[u8]) -> String {
     const LONGEST: usize = 40;
@@ -168,6 +180,18 @@ mod tests {
                     [&low, &high.to_le_bytes()[..], &[0x9a, 0x99, 0x11, 0x41, 0, 0, 0, 0x40, 0, 0, 0, 0]].concat();
                 assert_eq!(refused("0.bin", &scan), None, "{scan:x?}");
             }
+        }
+    }
+
+    #[test]
+    fn points_beyond_all_memory_are_an_error() {
+        assert_eq!(check_room(Path::new("a.bin"), 1 << 20), Ok(()));
+        for points in [1 << 52, usize::MAX] {
+            let error = check_room(Path::new("a.bin"), points).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("a.bin: found {points} points, expected as many as fit in memory")),
+                "{error}"
+            );
         }
     }
 

@@ -120,6 +120,11 @@ fn parse_every_point(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result
 
 fn drop_non_finite(read: &mut ReadCloud) {
     read.cloud.drop_non_finite();
+    let odd = read.cloud.intensity.iter_mut().flatten().filter(|value| !value.is_finite());
+    let odd = odd.map(|value| *value = 0.0).count();
+    if odd > 0 {
+        read.notes.push(format!("{} that are NaN or infinite became 0", bytes::count(odd as u64, "intensity value")));
+    }
     if read.cloud.dropped_non_finite > 0 {
         let dropped = bytes::count(read.cloud.dropped_non_finite as u64, "point");
         read.notes.push(format!("dropped {dropped} with a coordinate that is NaN or infinite"));

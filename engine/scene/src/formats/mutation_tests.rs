@@ -16,7 +16,7 @@ const EDITS_OF_OTHERS: u64 = 4000;
 /// Address space of the child. The files have some hundred bytes; most of this is the program itself.
 const CHILD_KIB: u64 = 512 << 10;
 /// One edit takes microseconds; this long without the next is a hang.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_mins(1);
 /// Set in the child: the file that says what it is at.
 const PROGRESS: &str = "OCCAM_TEST_PROGRESS";
 const DONE: &str = "done";

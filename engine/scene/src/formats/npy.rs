@@ -440,8 +440,8 @@ impl Cursor<'_> {
 }
 
 /// N x 3 and wider arrays are points; `entry` as in [`parse`].
-pub(super) fn read_cloud(path: &Path, entry: &str, bytes: &[u8]) -> Result<ReadCloud> {
-    let array = Raw::open(path, entry, bytes)?;
+pub(super) fn read_cloud(path: &Path, entry: &str, file: &[u8]) -> Result<ReadCloud> {
+    let array = Raw::open(path, entry, file)?;
     let of = if entry.is_empty() { String::new() } else { format!(" in {entry}") };
     let (points, columns) = match array.header.shape.as_slice() {
         &[points, columns] if columns >= 3 => (points, columns),
@@ -450,6 +450,7 @@ pub(super) fn read_cloud(path: &Path, entry: &str, bytes: &[u8]) -> Result<ReadC
             return Err(Error::new(path, Place::File, found, "N rows of x, y, z and more"));
         }
     };
+    bytes::check_room(path, points)?;
     let value = |row: usize, column: usize| array.at(row, column);
     let mut cloud = PointCloud::default();
     origin::set_positions(&mut cloud, points, |row| [value(row, 0), value(row, 1), value(row, 2)]);

@@ -70,7 +70,9 @@ fn deflated_zeros(repeats: usize) -> Vec<u8> {
 }
 
 fn put(out: &mut Vec<u8>, values: &[(u64, usize)]) {
-    values.iter().for_each(|(value, size)| out.extend(&value.to_le_bytes()[..*size]));
+    for (value, size) in values {
+        out.extend(&value.to_le_bytes()[..*size]);
+    }
 }
 
 /// `end_64`: with the end records of zip64, which claim that many members.

@@ -100,7 +100,7 @@ refuses! {
     a_body_that_is_cut_off: npy(&header("<f4", false, "(2, 3)"), &six()[..11]), ["found 11 bytes of data, expected 24 bytes"];
     pickled_objects: npy(&header("|O", false, "(2,)"), b"\x80\x04."), ["pickled Python objects", "re-save it without pickle"];
     version_9: versioned(9, 118), ["byte 6: found format version 9, expected version 1, 2 or 3"];
-    an_archive_by_the_name_of_an_array: b"PK\x03\x040000000000".to_vec(), ["byte 0: found \"PK", "expected a numpy array"];
+    an_archive_by_the_name_of_an_array: Vec::from(b"PK\x03\x040000000000"), ["byte 0: found \"PK", "expected a numpy array"];
     text_arrays: npy(&header("<U5", false, "(1,)"), &[0; 20]), ["the type \"<U5\"", "plain numbers"];
     complex_numbers: npy(&header("<c8", false, "(1,)"), &[0; 8]), ["the type \"<c8\""];
 }

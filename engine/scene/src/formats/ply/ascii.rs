@@ -105,11 +105,15 @@ pub(super) fn ascii_rows<'a>(
     for number in 0..element.count {
         words.skip_blanks();
         let first_line = words.line;
-        if ascii_row(words, element, &slot_of, &mut row)?.is_none() {
+        if ascii_row(words, element, &slot_of, lenient, &mut row)?.is_none() {
             if lenient {
                 break;
             }
             return Err(too_short(words.path, Place::Line(words.line), element, number, " before the file ends"));
+        }
+        if lenient && words.at == words.bytes.len() && number + 1 < element.count {
+            // The file ends within this row or right behind it: its last number may lack digits.
+            break;
         }
         columns.iter_mut().zip(&row).for_each(|(column, value)| column.push(*value));
         rows += 1;
@@ -151,14 +155,24 @@ fn lines_behind(words: &Words) -> u64 {
 }
 
 /// `Ok(None)` at the end of the file.
-fn ascii_row(words: &mut Words, element: &Element, slot_of: &[Option<usize>], row: &mut [f64]) -> Result<Option<()>> {
+fn ascii_row(
+    words: &mut Words,
+    element: &Element,
+    slot_of: &[Option<usize>],
+    lenient: bool,
+    row: &mut [f64],
+) -> Result<Option<()>> {
     for (property, slot) in element.properties.iter().zip(slot_of) {
         let Some(word) = words.next()? else { return Ok(None) };
         match property.kind {
             Kind::Scalar(kind) => {
                 // Integers are checked where they are not used too: a row that lacks a value shifts into them.
                 if slot.is_some() || (kind.range().is_some() && !row.is_empty()) {
-                    let value = number(word, kind).ok_or_else(|| bad_number(words, word, property, kind))?;
+                    let value = match number(word, kind) {
+                        Some(value) => value,
+                        None if lenient && words.at == words.bytes.len() => return Ok(None),
+                        None => return Err(bad_number(words, word, property, kind)),
+                    };
                     if let Some(slot) = *slot {
                         row[slot] = value;
                     }

@@ -139,6 +139,7 @@ pub(super) fn cloud(table: &Table, element: &Element, roles: &Roles, notes: &mut
     if let Some([x, y, z]) = roles.slots([Role::X, Role::Y, Role::Z]) {
         origin::set_positions(&mut cloud, rows, |row| [table.value(row, x), table.value(row, y), table.value(row, z)]);
     }
+    note_absurd_positions(&cloud, notes);
     let column = |slot: usize| (0..rows).map(move |row| table.value(row, slot));
     cloud.colour = roles.slots([Role::Red, Role::Green, Role::Blue]).map(|slots| {
         let scale = colour_scale(table, slots, roles, &element.name, notes);
@@ -152,11 +153,23 @@ pub(super) fn cloud(table: &Table, element: &Element, roles: &Roles, notes: &mut
     cloud
 }
 
+/// Bytes in the other order, or a property too few, make coordinates that no scanner measures.
+fn note_absurd_positions(cloud: &PointCloud, notes: &mut Vec<String>) {
+    let step = cloud.len().div_ceil(1023).max(1);
+    let coordinates = || cloud.positions.iter().step_by(step).flatten().filter(|c| c.is_finite() && **c != 0.0);
+    let absurd = coordinates().filter(|c| !(1e-20..=1e9).contains(&c.abs())).count();
+    if absurd * 2 > coordinates().count() {
+        notes.push("most coordinates make no sense in metres: the byte order or the header may be wrong".into());
+    }
+}
+
 /// Seconds since the first of them.
 fn seconds(mut times: Vec<f64>, kind: Scalar, notes: &mut Vec<String>) -> Vec<f64> {
     let start = times.iter().copied().filter(|time| time.is_finite()).fold(f64::INFINITY, f64::min);
     if start.is_finite() && start != 0.0 {
-        times.iter_mut().for_each(|time| *time -= start);
+        for time in &mut times {
+            *time -= start;
+        }
         notes.push(format!("times count from the first one, {start}"));
     }
     if kind.range().is_some() {

@@ -15,7 +15,7 @@ mod tests;
 
 use std::path::Path;
 
-use super::bytes::{count, without_bom};
+use super::bytes::{check_room, count, without_bom};
 use super::{ReadCloud, ReadOptions};
 use crate::error::{Error, Place, Result};
 use header::{Element, Header};
@@ -47,6 +47,7 @@ pub(super) fn read(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<R
     let mut notes = header.notes.clone();
     let roles = columns::Roles::of(path, element, &mut notes)?;
     let table = table::read(path, bytes, &header, index, &roles.properties(), options.lenient, &mut notes)?;
+    check_room(path, table.len())?;
     let cloud = columns::cloud(&table, element, &roles, &mut notes);
     Ok(ReadCloud { cloud, format: format!("PLY {}", header.encoding.name()), notes })
 }

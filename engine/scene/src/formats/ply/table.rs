@@ -146,6 +146,7 @@ pub(super) fn read<'a>(
         }
         Encoding::Little | Encoding::Big => {
             let mut body = Body { bytes, at: header.body, big_endian: header.encoding == Encoding::Big };
+            refuse_text(path, &body, header)?;
             for skipped in before {
                 binary_rows(path, &mut body, skipped, &[], false)?;
             }
@@ -158,6 +159,21 @@ pub(super) fn read<'a>(
         notes.push(format!("the file ends after {} of {} points", table.len(), element.count));
     }
     Ok(table)
+}
+
+/// Numbers as text where the header says binary: as floats they would be points that look like any.
+fn refuse_text(path: &Path, body: &Body, header: &Header) -> Result<()> {
+    /// As many bytes of other data are not met to be digits and blanks alone.
+    const FEWEST: usize = 16;
+    const LOOKED_AT: usize = 1024;
+    let start = body.left().get(..LOOKED_AT).unwrap_or(body.left());
+    let is_number = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_whitespace() || b"+-.eE".contains(byte);
+    if start.len() < FEWEST || !start.iter().all(is_number) || !start.iter().any(u8::is_ascii_whitespace) {
+        return Ok(());
+    }
+    let expected = format!("{}, as the header says", header.encoding.name());
+    Err(Error::new(path, Place::Line(header.body_line), "numbers as text", expected)
+        .hint("Write \"format ascii 1.0\" in the header"))
 }
 
 /// More bytes than declared often mean that the header lacks a property, and that the points are wrong.
@@ -255,7 +271,7 @@ fn binary_rows_with_lists<'a>(
     let mut row = vec![0.0; element.properties.len()];
     for number in 0..element.count {
         let start = body.at;
-        if binary_row(path, body, element, &mut row)?.is_none() {
+        if binary_row(path, body, element, lenient, &mut row)?.is_none() {
             if lenient {
                 break;
             }
@@ -268,7 +284,7 @@ fn binary_rows_with_lists<'a>(
 }
 
 /// `Ok(None)` at the end of the file.
-fn binary_row(path: &Path, body: &mut Body, element: &Element, row: &mut [f64]) -> Result<Option<()>> {
+fn binary_row(path: &Path, body: &mut Body, element: &Element, lenient: bool, row: &mut [f64]) -> Result<Option<()>> {
     for (Property { name, kind }, value) in element.properties.iter().zip(row) {
         match *kind {
             Kind::Scalar(kind) => match body.scalar(kind) {
@@ -280,6 +296,9 @@ fn binary_row(path: &Path, body: &mut Body, element: &Element, row: &mut [f64]) 
                 let Some(length) = body.scalar(length_kind) else { return Ok(None) };
                 let left = body.left().len();
                 let size = length * item.size() as f64;
+                if lenient && length >= 0.0 && size > left as f64 {
+                    return Ok(None);
+                }
                 if length < 0.0 || size > left as f64 {
                     let found = format!("a list of {length} entries with {} left", count(left as u64, "byte"));
                     let expected = format!("a length of {name} that the file can hold");

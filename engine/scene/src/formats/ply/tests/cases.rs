@@ -155,10 +155,34 @@ refuses! {
 }
 
 #[test]
+fn numbers_as_text_behind_a_binary_header() {
+    for encoding in [LITTLE, "binary_big_endian"] {
+        let text = binary(encoding, &format!("element vertex 2\n{XYZ}"), b"1.25 2.5 3.75\n4 5 6\n-1 2e-3 3\n");
+        assert_refused(text, &["line 8: found numbers as text, expected binary", "format ascii 1.0"]);
+    }
+    // Bytes that are digits without a blank are data.
+    let digits =
+        binary(LITTLE, "element vertex 8\nproperty uchar x\nproperty uchar y\nproperty uchar z\n", &[b'7'; 24]);
+    assert_eq!(read_file(digits).cloud.positions, [[55.0; 3]; 8]);
+}
+
+#[test]
+fn bytes_in_the_other_order_are_noted() {
+    let read = read_file(binary("binary_big_endian", &format!("element vertex 2\n{XYZ}"), &two_le()));
+    assert_noted(&read, "make no sense in metres: the byte order");
+}
+
+#[test]
 fn fewer_rows_are_kept_leniently() {
     for file in [
         ascii("5", "", ROWS).into_bytes(),
         ascii("5", "", "1 2 3\n4 5 6\n7 8").into_bytes(),
+        ascii("5", "", "1 2 3\n4 5 6\n7 8 9").into_bytes(),
+        ascii("5", "", "1 2 3\n4 5 6\n7 8 9e-").into_bytes(),
+        mesh(
+            &format!("element vertex 5\n{XYZ}property list uchar int v\n"),
+            &[le(&TWO[0]), vec![0], le(&TWO[1]), vec![0], le(&TWO[1]), vec![2, 0, 0]].concat(),
+        ),
         mesh(&format!("element vertex 5\n{XYZ}"), &[two_le(), vec![0; 11]].concat()),
         mesh(
             &format!("element vertex 5\n{XYZ}property list uchar int v\n"),

@@ -101,6 +101,13 @@ fn labels_that_are_no_ids_are_counted() {
 }
 
 #[test]
+fn intensities_that_are_no_numbers_become_0_and_are_counted() {
+    let read = read_file(ascii("3", "property float intensity\n", "1 2 3 nan\n4 5 6 -inf\n7 8 9 0.5\n"));
+    assert_eq!(read.cloud.intensity, Some(vec![0.0, 0.0, 0.5]));
+    assert_noted(&read, "2 intensity values that are NaN or infinite became 0");
+}
+
+#[test]
 fn times_count_from_the_first() {
     let times = |kind: &str, values: [&str; 3]| {
         let body = values.map(|time| format!("1 2 3 {time}\n")).concat();

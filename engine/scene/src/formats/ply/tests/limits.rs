@@ -23,7 +23,7 @@ fn a_header_without_end() {
 
 #[test]
 fn properties_1024() {
-    let more = |count: usize| (3..count).map(|i| format!("property char c{i}\n")).collect::<String>();
+    let more = |count: usize| (3..count).map(|i| format!("property char c{i}\n")).collect::<Vec<_>>().concat();
     let row = |row: usize, count: usize| [le(&TWO[row]), vec![7; count - 3]].concat();
     let file = |count| {
         binary(LITTLE, &format!("element vertex 2\n{XYZ}{}", more(count)), &[row(0, count), row(1, count)].concat())
