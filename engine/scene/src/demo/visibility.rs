@@ -1,10 +1,11 @@
 //! What a scan could tell about each voxel.
 
-use glam::{DVec2, DVec3};
+use glam::DVec2;
 
-use super::lidar::Scan;
+use super::lidar::{Ray, Scan};
 use crate::GridSpec;
 use crate::grid::Visibility;
+use crate::rays::{RayState, cast};
 
 /// Visibility of each voxel in the spec's order.
 ///
@@ -14,25 +15,23 @@ use crate::grid::Visibility;
 pub fn visibility(scan: &Scan, spec: &GridSpec) -> Vec<Visibility> {
     let mut seen = vec![Visibility::Unknown; spec.len()];
     behind(scan, spec, &mut seen);
-    let walk = Walk::new(spec);
     let beams = scan.elevations.len();
-    for (pulse, ray) in scan.rays.iter().enumerate() {
-        let end = match ray.point {
-            Some(point) => {
-                let measured = scan.cloud.positions[point as usize];
-                // The rule of the grid decides for the point itself; the walk may end one voxel beside it.
-                if let Some(voxel) = spec.voxel_of(measured) {
-                    seen[spec.index(voxel)] = Visibility::Seen;
-                }
-                DVec3::from_array(measured.map(f64::from))
-            }
-            None if ray.range_m.is_infinite() => {
-                let (azimuth, elevation) = (scan.azimuths[pulse / beams], scan.elevations[pulse % beams]);
-                (azimuth * elevation.x).extend(elevation.y) * scan.farthest_m
-            }
-            None => continue,
-        };
-        walk.through(end, |index| seen[index] = Visibility::Seen);
+    let end = |(pulse, ray): (usize, &Ray)| match ray.point {
+        Some(point) => Some(scan.cloud.positions[point as usize]),
+        None if ray.range_m.is_infinite() => {
+            let (azimuth, elevation) = (scan.azimuths[pulse / beams], scan.elevations[pulse % beams]);
+            let sky = (azimuth * elevation.x).extend(elevation.y) * scan.farthest_m;
+            Some(sky.as_vec3().to_array())
+        }
+        None => None,
+    };
+    let ends: Vec<[f32; 3]> = scan.rays.iter().enumerate().filter_map(end).collect();
+    let mut states = vec![RayState::Unknown; spec.len()];
+    cast(spec, [0.0; 3], &ends, &mut states);
+    for (seen, state) in seen.iter_mut().zip(states) {
+        if state != RayState::Unknown {
+            *seen = Visibility::Seen;
+        }
     }
     seen
 }
@@ -82,76 +81,6 @@ fn nearest_azimuth(azimuths: &[DVec2], direction: DVec2) -> Option<usize> {
     candidates.into_iter().max_by(|a, b| azimuths[*a].dot(direction).total_cmp(&azimuths[*b].dot(direction)))
 }
 
-/// Walks of rays from the sensor through a grid (Amanatides and Woo: A fast voxel traversal algorithm for ray tracing,
-/// Eurographics 1987).
-struct Walk<'a> {
-    spec: &'a GridSpec,
-    origin: DVec3,
-    size: DVec3,
-    end: DVec3,
-}
-
-impl<'a> Walk<'a> {
-    fn new(spec: &'a GridSpec) -> Self {
-        let origin = DVec3::from_array(spec.origin_m.map(f64::from));
-        let size = DVec3::from_array(spec.voxel_size_m.map(f64::from));
-        let counts = DVec3::from_array(spec.counts.map(|c| c as f64));
-        Self { spec, origin, size, end: origin + size * counts }
-    }
-
-    /// Calls `visit` with the memory index of every voxel between (0, 0, 0) and `to`.
-    fn through(&self, to: DVec3, mut visit: impl FnMut(usize)) {
-        // The part of the way inside the grid, as shares of the whole.
-        let (mut enter, mut leave) = (0.0_f64, 1.0_f64);
-        for axis in 0..3 {
-            if to[axis] == 0.0 {
-                if self.origin[axis] > 0.0 || self.end[axis] <= 0.0 {
-                    return;
-                }
-                continue;
-            }
-            let (a, b) = (self.origin[axis] / to[axis], self.end[axis] / to[axis]);
-            enter = enter.max(a.min(b));
-            leave = leave.min(a.max(b));
-        }
-        if enter >= leave {
-            return;
-        }
-        let from = to * enter;
-        let mut voxel = [0_usize; 3];
-        let mut border = [f64::INFINITY; 3];
-        let mut stride = [f64::INFINITY; 3];
-        for axis in 0..3 {
-            let cell = ((from[axis] - self.origin[axis]) / self.size[axis]).floor();
-            voxel[axis] = cell.clamp(0.0, self.spec.counts[axis] as f64 - 1.0) as usize;
-            if to[axis] != 0.0 {
-                let next = if to[axis] > 0.0 { voxel[axis] + 1 } else { voxel[axis] };
-                border[axis] = (self.origin[axis] + next as f64 * self.size[axis]) / to[axis];
-                stride[axis] = self.size[axis] / to[axis].abs();
-            }
-        }
-        loop {
-            visit(self.spec.index(voxel));
-            let axis = if border[0] < border[1] {
-                if border[0] < border[2] { 0 } else { 2 }
-            } else if border[1] < border[2] {
-                1
-            } else {
-                2
-            };
-            if border[axis] >= leave {
-                return;
-            }
-            border[axis] += stride[axis];
-            let next = if to[axis] > 0.0 { voxel[axis] + 1 } else { voxel[axis].wrapping_sub(1) };
-            if next >= self.spec.counts[axis] {
-                return;
-            }
-            voxel[axis] = next;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,24 +99,5 @@ mod tests {
             }
         }
         assert_eq!(nearest_azimuth(&[], DVec2::X), None);
-    }
-
-    #[test]
-    fn a_walk_visits_the_voxels_between_the_sensor_and_the_end() {
-        let spec = GridSpec::new([-0.5, -2.5, -2.5], [1.0; 3], [8, 5, 5]);
-        let walked = |spec: &GridSpec, to: [f64; 3]| {
-            let mut voxels = Vec::new();
-            Walk::new(spec).through(DVec3::from_array(to), |index| voxels.push(spec.voxel_at(index)));
-            voxels
-        };
-        assert_eq!(walked(&spec, [2.4, 0.1, 0.0]), [[0, 2, 2], [1, 2, 2], [2, 2, 2]]);
-        // y = x / 2 passes the border 0.5 at x = 1.
-        assert_eq!(walked(&spec, [2.4, 1.2, 0.1]), [[0, 2, 2], [1, 2, 2], [1, 3, 2], [2, 3, 2]]);
-        // y = -2 x passes its borders at x = 0.25 and 0.75 and leaves at 1.25, z = -x / 2 passes its border at x = 1.
-        let down = [[0, 2, 2], [0, 1, 2], [1, 1, 2], [1, 0, 2], [1, 0, 1]];
-        assert_eq!(walked(&spec, [6.0, -12.0, -3.0]), down);
-        let ahead = GridSpec { origin_m: [1.0, -2.5, -2.5], ..spec };
-        assert_eq!(walked(&ahead, [3.2, 0.1, 0.1]), [[0, 2, 2], [1, 2, 2], [2, 2, 2]]);
-        assert!(walked(&ahead, [-3.0, 0.1, 0.1]).is_empty());
     }
 }

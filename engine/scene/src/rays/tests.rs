@@ -157,6 +157,27 @@ fn a_ray_frees_what_it_passes_and_hits_its_end() {
 }
 
 #[test]
+fn slanted_rays_pass_the_voxels_of_a_hand_calculation() {
+    let spec = GridSpec::new([-0.5, -2.5, -2.5], [1.0; 3], [8, 5, 5]);
+    let passed = |spec: &GridSpec, end: [f32; 3]| {
+        let mut state = vec![RayState::Unknown; spec.len()];
+        cast(spec, [0.0; 3], &[end], &mut state);
+        let mut voxels: Vec<_> = (0..spec.len()).filter(|i| state[*i] != RayState::Unknown).collect();
+        voxels.sort_by_key(|index| spec.voxel_at(*index));
+        voxels.into_iter().map(|index| spec.voxel_at(index)).collect::<Vec<_>>()
+    };
+    assert_eq!(passed(&spec, [2.4, 0.1, 0.0]), [[0, 2, 2], [1, 2, 2], [2, 2, 2]]);
+    // y = x / 2 passes the border 0.5 at x = 1.
+    assert_eq!(passed(&spec, [2.4, 1.2, 0.1]), [[0, 2, 2], [1, 2, 2], [1, 3, 2], [2, 3, 2]]);
+    // y = -2 x passes its borders at x = 0.25 and 0.75 and leaves at 1.25, z = -x / 2 passes its border at x = 1.
+    let down = [[0, 1, 2], [0, 2, 2], [1, 0, 1], [1, 0, 2], [1, 1, 2]];
+    assert_eq!(passed(&spec, [6.0, -12.0, -3.0]), down);
+    let ahead = GridSpec { origin_m: [1.0, -2.5, -2.5], ..spec };
+    assert_eq!(passed(&ahead, [3.2, 0.1, 0.1]), [[0, 2, 2], [1, 2, 2], [2, 2, 2]]);
+    assert!(passed(&ahead, [-3.0, 0.1, 0.1]).is_empty());
+}
+
+#[test]
 fn ends_that_are_not_finite_or_out_of_reach_have_no_ray() {
     let (spec, sensor) = row([4, 1, 1]);
     let mut state = vec![RayState::Unknown; 4];
