@@ -25,6 +25,18 @@ fn weights_of_pytorch_become_a_run_that_predicts_and_trains_on() {
     assert_eq!(events[0]["classes"], serde_json::json!(["free", "class 1", "class 2"]));
     works(folder.path(), &["predict", "runs/theirs", "--device", "cpu", "-o", "out.npz"]);
     assert!(folder.path().join("out.npz").is_file());
+    let state = folder.path().join("runs/theirs/checkpoints/0/state.json");
+    let text = std::fs::read_to_string(&state).unwrap();
+    let predict = ["predict", "runs/theirs", "--device", "cpu", "-o", "again.npz"];
+    for (old, new, word) in [
+        ("\"lmscnet-ss\"", "\"lmscnet-xs\"", "did you mean \"lmscnet-ss\""),
+        ("[16,24,8]", "[16,20,8]", "20 voxels along y"),
+    ] {
+        assert!(text.contains(old), "{old} in {text}");
+        std::fs::write(&state, text.replace(old, new)).unwrap();
+        fails(folder.path(), &predict, 2, &["runs/theirs/checkpoints/0/state.json", word]);
+    }
+    std::fs::write(&state, &text).unwrap();
     fails(folder.path(), &["resume", "runs/theirs"], 2, &["imported weights", "--weights runs/theirs"]);
     fails(folder.path(), &args, 2, &["theirs exists already"]);
     // The demo world has other classes.

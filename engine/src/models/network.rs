@@ -14,6 +14,8 @@ use crate::nn::Init;
 use crate::{Error, Result};
 
 /// Every network Occam can train.
+// A program holds one or two of them.
+#[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug)]
 pub enum Network {
     LmscNet(LmscNet),
@@ -51,6 +53,15 @@ impl Network {
             }
             "sscnet" => Ok(Self::SscNet(SscNetConfig { counts, channels, classes }.init(&mut init)?)),
             _ => Err(unknown(name)),
+        }
+    }
+
+    /// The name that [`Network::new`] makes this network by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::LmscNet(network) if network.scales().len() == 1 => "lmscnet-ss",
+            Self::LmscNet(_) => "lmscnet",
+            Self::SscNet(_) => "sscnet",
         }
     }
 
@@ -103,7 +114,9 @@ impl Network {
         let file = WeightsFile::open(path)?;
         weights::load(self, &file, names).map_err(|error| match (error, recognise(&file)) {
             (Error::Input(error), Ok(Some(info))) if error.hint.is_empty() => {
-                error.hint(format!("The file holds {info}")).into()
+                let other = info.network != self.name();
+                let advice = format!(". Choose that network with model.network = \"{}\"", info.network);
+                error.hint(format!("The file holds {info}{}", if other { &advice } else { "" })).into()
             }
             (error, _) => error,
         })

@@ -134,14 +134,14 @@ impl<'a> Scan<'a> {
                 // Classes and functions by name.
                 b'c' => {
                     let (module, name) = (self.line()?, self.line()?);
-                    self.check_name(at, module, name)?;
+                    check_name(at, module, name)?;
                     strings.push(None);
                 }
                 0x93 => {
                     let [Some(module), Some(name)] = strings.last else {
                         return self.refuse("a class whose name is put together", "tensors and plain values");
                     };
-                    self.check_name(at, module, name)?;
+                    check_name(at, module, name)?;
                     strings.push(None);
                 }
                 opcode => {
@@ -188,18 +188,20 @@ impl<'a> Scan<'a> {
             }
         }
     }
+}
 
-    fn check_name(&self, at: usize, module: &[u8], name: &[u8]) -> Result<(), Refusal> {
-        let text = |bytes: &[u8]| plain(&String::from_utf8_lossy(&bytes[..bytes.len().min(80)]));
-        let (module, name) = (text(module), text(name));
-        if is_known(&module, &name) {
-            return Ok(());
-        }
-        Err(Refusal {
-            hint: "Nothing was run. In Python, save the weights alone: torch.save(model.state_dict(), FILE)",
-            ..Refusal::new(at as u64, format!("the Python object {module}.{name}"), "tensors and plain values")
-        })
+fn check_name(at: usize, module: &[u8], name: &[u8]) -> Result<(), Refusal> {
+    if let (Ok(module), Ok(name)) = (str::from_utf8(module), str::from_utf8(name))
+        && is_known(module, name)
+    {
+        return Ok(());
     }
+    let text = |bytes: &[u8]| plain(&String::from_utf8_lossy(&bytes[..bytes.len().min(80)]));
+    let (module, name) = (text(module), text(name));
+    Err(Refusal {
+        hint: "Nothing was run. In Python, save the weights alone: torch.save(model.state_dict(), FILE)",
+        ..Refusal::new(at as u64, format!("the Python object {module}.{name}"), "tensors and plain values")
+    })
 }
 
 /// Names that stand for tensors, containers and numbers.
