@@ -77,6 +77,19 @@ fn channels_follow_one_another_whole_in_the_first_convolution() {
     assert!(Network::new("lmscnet", [x, y, z], 0, 3, 1, &cpu()).is_err());
 }
 
+/// Until it is trained, a network sees occupancy only: what else there is begins with the weight zero, and a seed draws
+/// the same weights for the rest.
+#[test]
+fn further_channels_begin_unheard() {
+    let (x, y, z) = (8, 8, 16);
+    let network = |channels| Network::new("lmscnet-ss", [x, y, z], channels, 3, 7, &cpu()).unwrap();
+    let wave: Vec<f32> = (0..4 * x * y * z).map(|i| (1.3 * i as f32).sin()).collect();
+    let all = Tensor::<5>::from_data(TensorData::new(wave, [1, 4, z, x, y]), &cpu());
+    let occupancy = all.clone().slice_dim(1, 0..=0);
+    let [wide, narrow] = [(4, all), (1, occupancy)].map(|(channels, x)| values(network(channels).forward(x).remove(0)));
+    assert!(wide.iter().zip(&narrow).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs())));
+}
+
 // ---------------------------------------------------------------------------------------------- features
 
 const ALL: InputConfig = InputConfig { visibility: true, intensity: true, height: true };

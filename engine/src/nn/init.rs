@@ -29,22 +29,37 @@ impl Init {
     }
 
     /// Values uniform in `[-bound, bound)`.
-    fn uniform<const D: usize>(&mut self, shape: [usize; D], bound: f64) -> Param<Tensor<D>> {
+    fn draw(&mut self, count: usize, bound: f64) -> Vec<f32> {
         let unit = 1.0 / (1u64 << 53) as f64;
-        let values: Vec<f32> = (0..shape.iter().product())
-            .map(|_| ((2.0 * unit * (self.next() >> 11) as f64 - 1.0) * bound) as f32)
-            .collect();
+        (0..count).map(|_| ((2.0 * unit * (self.next() >> 11) as f64 - 1.0) * bound) as f32).collect()
+    }
+
+    fn uniform<const D: usize>(&mut self, shape: [usize; D], bound: f64) -> Param<Tensor<D>> {
+        let values = self.draw(shape.iter().product(), bound);
         Param::from_data(TensorData::new(values, shape), &self.device)
     }
 
     /// 3x3 convolution over `[B, in, H, W]`, same size out. He et al.'s uniform weights (arXiv 1502.01852, gain of
     /// ReLU), zero bias.
     pub fn conv2d(&mut self, channels_in: usize, channels_out: usize) -> Conv2d {
-        let mut conv = Conv2dConfig::new([channels_in, channels_out], [3, 3])
+        self.conv2d_widened(channels_in, 0, channels_out)
+    }
+
+    /// [`Init::conv2d`] with `further` channels after the `channels_in`, whose weights begin at zero: until it is trained
+    /// it is the convolution without them.
+    pub fn conv2d_widened(&mut self, channels_in: usize, further: usize, channels_out: usize) -> Conv2d {
+        let mut conv = Conv2dConfig::new([channels_in + further, channels_out], [3, 3])
             .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
             .with_initializer(Initializer::Zeros)
             .init(&self.device);
-        conv.weight = self.uniform([channels_out, channels_in, 3, 3], (6.0 / (channels_in * 9) as f64).sqrt());
+        let bound = (6.0 / (channels_in * 9) as f64).sqrt();
+        let mut weights = Vec::with_capacity(channels_out * (channels_in + further) * 9);
+        for _ in 0..channels_out {
+            weights.extend(self.draw(channels_in * 9, bound));
+            weights.extend(vec![0.0f32; further * 9]);
+        }
+        let shape = [channels_out, channels_in + further, 3, 3];
+        conv.weight = Param::from_data(TensorData::new(weights, shape), &self.device);
         conv
     }
 
