@@ -100,8 +100,11 @@ impl TrainArgs {
     fn preset(&self) -> anyhow::Result<&str> {
         Ok(match (&self.preset, &self.data) {
             (Some(preset), _) => preset,
-            (None, Some(path)) if data::layout(path)? != Layout::SemanticKitti => "own-scans",
-            _ => "demo",
+            (None, Some(path)) => match data::layout(path)? {
+                Layout::Scans(_) | Layout::Cloud(_) => "own-scans",
+                Layout::SemanticKitti | Layout::Pairs(_) => "demo",
+            },
+            (None, None) => "demo",
         })
     }
 

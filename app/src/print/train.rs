@@ -254,10 +254,10 @@ impl TrainPrinter {
     }
 }
 
-/// The last scan of the data, one that the run validated on; of one cloud the cloud itself.
+/// The last scan of the data, one that the run validated on; one cloud is no scan.
 fn last_scan(data: &Path) -> Option<PathBuf> {
     let folder = match data::layout(data).ok()? {
-        Layout::Cloud(file) => return Some(file),
+        Layout::Cloud(_) => return None,
         Layout::Pairs(pairs) => return pairs.last_scan().map(Path::to_path_buf),
         Layout::Scans(mut folders) => folders.pop()?,
         Layout::SemanticKitti => formats::sequence_folders(data).ok()?.pop()?,

@@ -18,7 +18,7 @@ pub use config::{AugmentConfig, DataConfig, Frame, InputConfig, TargetSource};
 pub use demo::DemoWorld;
 pub use layout::{Layout, layout};
 pub use loader::{Loader, LoaderConfig};
-pub use own_scans::{DriveInfo, ScansInfo, find_scans, inspect};
+pub use own_scans::{DriveInfo, ScansInfo, find_scans, inspect, sensor_pose};
 pub use paired::{PairedScans, Pairs};
 pub use semantic_kitti::{BuildOptions, BuildReport, BuiltSequence, SemanticKittiFolder, build_targets};
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use occam_engine::data::{self, Frame};
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::render::{self, PreviewOptions};
 use occam_engine::scene::error::{Error as InputError, Place};
@@ -194,6 +195,11 @@ fn predict(
         model.config.data.rules().keep_in_range(&mut cloud);
     }
     let origin = args.origin.or(recorded.then_some([0.0; 3]));
+    if let (Source::Scan(path), None, None) = (source, origin, cloud.sensor)
+        && let Some(how) = as_in_training(&mut cloud, path, model)?
+    {
+        out.note(format!("{name}: {how}"));
+    }
     if let Some(guess) = placement::place(&mut cloud, spec, origin) {
         out.note(format!("{name}: {guess}"));
         if model.config.input.visibility {
@@ -242,6 +248,29 @@ fn predict(
         out.line(format!("  {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Somebody's own scans are placed as those that the model learned from: says how, or nothing for other models and for
+/// scans whose place nobody knows.
+fn as_in_training(cloud: &mut PointCloud, path: &Path, model: &Model) -> anyhow::Result<Option<&'static str>> {
+    let config = &model.config.data;
+    let own_scans = model.labels.name == "occupancy" || config.labels.is_some();
+    if !own_scans || config.path.as_deref() == Some(path) {
+        return Ok(None);
+    }
+    let how = match config.frame {
+        Frame::Sensor => {
+            cloud.sensor = Some(std::array::from_fn(|axis| -cloud.origin[axis] as f32));
+            "taken as in the frame of its sensor, as in training; --origin X,Y,Z says otherwise"
+        }
+        Frame::World => {
+            let Some(world_from_sensor) = data::sensor_pose(path)? else { return Ok(None) };
+            cloud.transform(&world_from_sensor.inverse());
+            cloud.sensor = Some([0.0; 3]);
+            "moved into the frame of its sensor by its pose, as in training"
+        }
+    };
+    Ok(Some(how))
 }
 
 fn write(

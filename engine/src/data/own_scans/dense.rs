@@ -26,6 +26,7 @@ pub struct DenseCloud {
     /// Chunk by chunk, cell by cell.
     positions: Vec<[f32; 3]>,
     labels: Option<Vec<u16>>,
+    intensity: Option<Vec<f32>>,
     /// Keys of the cells that hold points, ascending.
     cells: Vec<u64>,
     /// First point of each cell, and the number of points.
@@ -105,6 +106,7 @@ impl DenseCloud {
             cell_m,
             positions: order.iter().map(|o| local(&cloud.positions[of(o)]).as_vec3().to_array()).collect(),
             labels: cloud.label.map(|labels| order.iter().map(|o| labels[of(o)]).collect()),
+            intensity: cloud.intensity.map(|column| order.iter().map(|o| column[of(o)]).collect()),
             cells,
             starts,
             chunks,
@@ -114,6 +116,10 @@ impl DenseCloud {
 
     pub fn labels(&self) -> Option<&[u16]> {
         self.labels.as_deref()
+    }
+
+    pub fn intensity(&self) -> Option<&[f32]> {
+        self.intensity.as_deref()
     }
 
     /// Highest corner.
@@ -142,7 +148,7 @@ impl DenseCloud {
         self.chunks.get(&(key >> (3 * CHUNK_BITS))).is_some_and(|chunk| chunk.has(key))
     }
 
-    /// Points of the chunks that reach into the box, each with its place in [`Self::labels`].
+    /// Points of the chunks that reach into the box, each with its place in the columns.
     pub fn points_near(&self, low: DVec3, high: DVec3) -> impl Iterator<Item = (usize, [f32; 3])> {
         let chunk_m = self.cell_m * CHUNK as f64;
         let most = (self.counts - 1) >> CHUNK_BITS;
@@ -158,7 +164,7 @@ impl DenseCloud {
     }
 
     /// The point that a ray of `direction` (length 1) meets: in the first cell with points on its way, the one nearest to
-    /// the ray. Its place in [`Self::labels`], and itself.
+    /// the ray. Its place in the columns, and itself.
     pub fn cast(&self, from: DVec3, direction: DVec3, farthest_m: f64) -> Option<(usize, [f32; 3])> {
         let mut cell = (from / self.cell_m).floor().as_i64vec3();
         let step = direction.signum().as_i64vec3();

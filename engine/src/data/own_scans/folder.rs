@@ -110,6 +110,21 @@ fn pose_beside(folder: &Path, scan: &Path) -> Option<PathBuf> {
     elsewhere.chain(beside).find(|file| file.is_file())
 }
 
+/// World from sensor of a scan that lies in a folder of scans with poses; `None` for a scan without.
+///
+/// # Errors
+/// For poses that cannot be read or do not fit the scans of the folder.
+pub fn sensor_pose(scan: &Path) -> Result<Option<DMat4>> {
+    let Ok(scan) = fs::canonicalize(scan) else { return Ok(None) };
+    for folder in scan.ancestors().skip(1).take(2) {
+        let scans = find_scans(folder)?;
+        if let Some(place) = scans.iter().position(|other| *other == scan).filter(|_| has_poses(folder, &scans)) {
+            return Ok(poses(folder, &scans)?.0.get(place).copied());
+        }
+    }
+    Ok(None)
+}
+
 impl Drives {
     pub fn open(folders: &[PathBuf]) -> Result<Self> {
         let mut drives = Vec::new();

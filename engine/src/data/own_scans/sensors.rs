@@ -17,7 +17,8 @@ use super::look;
 use super::target::Target;
 use crate::Result;
 
-/// Edge of the cells that stop rays, metres: close points look like a surface, and thin things keep their place.
+/// Edge of the cells that stop rays at most, metres, and half a voxel of a finer grid: close points look like a surface,
+/// and thin things keep their place.
 const CELL_M: f64 = 0.2;
 /// Edge of the columns that the ground is looked for in, metres.
 const COLUMN_M: f64 = 1.0;
@@ -28,6 +29,9 @@ const KERB_M: f64 = 0.4;
 /// Highest that ground lies above the lowest column within [`AROUND`] columns: roofs are no ground; metres.
 const ROOF_M: f64 = 1.5;
 const AROUND: i64 = 6;
+/// What a cloud lacks that is a single scan.
+const ONE_SCAN: &str = "This is a single scan: behind what it saw, nobody knows anything. Bring several, merged into one \
+                        cloud, or as a folder with poses";
 /// Places tried for each that is wanted.
 const TRIES: usize = 200;
 
@@ -73,9 +77,20 @@ impl VirtualScans {
         let read = read_cloud(path, &ReadOptions::default())?;
         let mut notes = read.notes;
         notes.extend(look::cloud(&read.cloud, config));
-        let cloud = DenseCloud::new(path, read.cloud, CELL_M)?;
+        // A file that knows where its sensor stood is a scan.
+        let one_scan = read.cloud.sensor.is_some();
+        let finest = spec.voxel_size_m.iter().copied().fold(f32::INFINITY, f32::min);
+        let cloud = DenseCloud::new(path, read.cloud, CELL_M.min(f64::from(finest) / 2.0))?;
         let ground = GroundMap::new(&cloud);
-        let (sensors, border) = place(path, &cloud, &ground, config, spec, seed, &mut notes)?;
+        let (sensors, border) = place(path, &cloud, &ground, config, spec, seed, &mut notes).map_err(|mut error| {
+            if one_scan {
+                error.hint = format!("{ONE_SCAN}. {}", error.hint);
+            }
+            error
+        })?;
+        if one_scan {
+            notes.push(ONE_SCAN.into());
+        }
         let split = Split { training: (0..border).collect(), validation: (border..sensors.len()).collect() };
         let scans = sensors.iter().map(|_| OnceLock::new()).collect();
         Ok((Self { cloud, spec: *spec, sensors, scans, border }, split, notes))
@@ -137,7 +152,7 @@ fn scan(cloud: &DenseCloud, sensor: Sensor) -> PointCloud {
     let lidar = Lidar::default();
     let [lowest, highest] = lidar.elevation_deg;
     let mut scan = PointCloud { sensor: Some([0.0; 3]), ..PointCloud::default() };
-    let mut labels = Vec::new();
+    let (mut labels, mut intensity) = (Vec::new(), Vec::new());
     let sensor_from_cloud = sensor.cloud_from_sensor().inverse();
     for turn in 0..lidar.azimuths {
         let azimuth = DVec2::from_angle(turn as f64 / lidar.azimuths as f64 * std::f64::consts::TAU);
@@ -148,11 +163,13 @@ fn scan(cloud: &DenseCloud, sensor: Sensor) -> PointCloud {
             if let Some((index, p)) = cloud.cast(sensor.place, direction, lidar.farthest_m) {
                 let p = sensor_from_cloud.transform_point3(DVec3::from_array(p.map(f64::from)));
                 scan.positions.push(p.as_vec3().to_array());
-                labels.extend(cloud.labels().and_then(|labels| labels.get(index).copied()));
+                labels.extend(cloud.labels().and_then(|column| column.get(index)));
+                intensity.extend(cloud.intensity().and_then(|column| column.get(index)));
             }
         }
     }
     scan.label = cloud.labels().is_some().then_some(labels);
+    scan.intensity = cloud.intensity().is_some().then_some(intensity);
     scan
 }
 
@@ -182,7 +199,7 @@ impl GroundMap {
         let around = (-AROUND..=AROUND).flat_map(|dx| (-AROUND..=AROUND).map(move |dy| (x + dx, y + dy)));
         let heights: Vec<f64> = around.filter_map(|column| self.0.get(&column).copied()).collect();
         let most = (2 * AROUND + 1).pow(2) as usize;
-        heights.len() * 3 >= most && heights.iter().all(|other| height - other < ROOF_M)
+        heights.len() * 5 >= most && heights.iter().all(|other| height - other < ROOF_M)
     }
 
     /// Share of the columns under the grid of a sensor that hold points.
@@ -256,7 +273,7 @@ fn place(
     spec: &GridSpec,
     seed: u64,
     notes: &mut Vec<String>,
-) -> Result<(Vec<Sensor>, usize)> {
+) -> occam_scene::Result<(Vec<Sensor>, usize)> {
     let border = Border::new(ground, config.validation_share, spec);
     let validating =
         ((config.virtual_scans as f64 * config.validation_share).round() as usize).clamp(1, config.virtual_scans - 1);
@@ -299,7 +316,11 @@ fn place(
     let [mut sensors, validation] = found;
     if sensors.is_empty() || validation.is_empty() {
         let size = cloud.end_m();
-        let what = if free == 0 { "no free place on the ground for a sensor" } else { "no sensor that sees enough" };
+        let what = match (free, sensors.is_empty()) {
+            (0, _) => "no free place on the ground for a sensor",
+            (_, true) => "no sensor to train with that has enough around it",
+            (_, false) => "no sensor to validate with that has enough around it",
+        };
         let found = format!("{what} in a cloud of {:.1} x {:.1} x {:.1} m", size.x, size.y, size.z);
         let expected = format!(
             "ground with {} m of free space above it, and points under at least half of a grid of {:.1} m",
@@ -307,7 +328,7 @@ fn place(
             reach(spec)
         );
         let hint = "Use a smaller --grid or --voxel or another data.sensor_height_m; heights are along z";
-        return Err(occam_scene::Error::new(path, Place::File, found, expected).hint(hint).into());
+        return Err(occam_scene::Error::new(path, Place::File, found, expected).hint(hint));
     }
     let border = sensors.len();
     sensors.extend(validation);

@@ -96,6 +96,10 @@ fn registered_scans_give_the_same_samples_and_a_wrong_frame_is_told() {
         assert_eq!(a.target, b.target);
         assert!(a.cloud.positions.iter().zip(&b.cloud.positions).all(|(p, q)| (p[0] - q[0]).abs() < 1e-3));
     }
+    // A scan is found in its folder, wherever the folder is named from.
+    let pose = sensor_pose(&world.path().join("4.ply")).unwrap().unwrap();
+    assert_eq!(pose.w_axis.truncate(), DVec3::new(1004.0, 500.0, 2.0));
+    assert_eq!(sensor_pose(&world.path().join("poses.txt")).unwrap(), None);
     let wrong = opened(world.path(), &config(), &spec).unwrap().notes;
     assert!(wrong.iter().any(|note| note.contains("data.frame=world")), "{wrong:?}");
     let wrong = opened(sensor.path(), &registered, &spec).unwrap().notes;
@@ -263,6 +267,9 @@ fn a_label_column_trains_its_classes_when_a_map_is_named() {
     assert!(unknown.to_string().contains("0.ply: found label id 7"), "{unknown}");
     let missing = opened(folder.path(), &named("no-such-map"), &row()).err().unwrap().to_string();
     assert!(missing.contains("no-such-map") && missing.contains("semantic-kitti"), "{missing}");
+    let no_file =
+        opened(folder.path(), &named(&folder.path().display().to_string()), &row()).err().unwrap().to_string();
+    assert!(no_file.contains("found no file, expected a label map"), "{no_file}");
     fs::write(&map, text.replace("empty_id = 0", "empty_id = 3")).unwrap();
     let broken = opened(folder.path(), &named(&map.display().to_string()), &row()).err().unwrap().to_string();
     assert!(broken.contains("map.toml") && broken.contains("empty_id is 3"), "{broken}");
@@ -391,6 +398,12 @@ fn clouds_that_no_sensor_fits_into_are_refused_with_numbers() {
     // A plane of 2 m x 2 m.
     let small = text((0..400).map(|i| [(i % 20) as f32 * 0.1, (i / 20) as f32 * 0.1, 0.0]).collect());
     assert!(small.contains("dense.ply: found no free place") && small.contains("2.0 x 2.0 x 0.2 m"), "{small}");
+    // The same as the scan of a sensor.
+    let scan = folder.path().join("one.bin");
+    let floats = (0..400).flat_map(|i| [(i % 20) as f32 * 0.1, (i / 20) as f32 * 0.1, 0.0, 0.5]);
+    fs::write(&scan, floats.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+    let one = opened(&scan, &config(), &spec).err().expect("an error").to_string();
+    assert!(one.contains("single scan") && one.contains("folder with poses"), "{one}");
     let far = text(vec![[0.0; 3], [1.0, 1.0, 1.0], [5e5, 0.0, 0.0]]);
     assert!(far.contains("500000 x") && far.contains("200 km"), "{far}");
 }
