@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use occam_engine::scene::LabelMap;
 use occam_engine::scene::completion::check_voxels;
 use occam_engine::scene::error::{Error, Place};
 use occam_engine::scene::formats::benchmarks::{Benchmark, Finding, GroundTruth};
-use occam_engine::scene::formats::{self, Sequence};
 use serde_json::json;
 
 use crate::fail;
@@ -25,8 +23,8 @@ pub struct CheckArgs {
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
-    /// What they are said to be: semantic-kitti, occ3d-nuscenes, openocc, occnet, surroundocc, openoccupancy or carla-sc [default: what
-    /// their names or arrays tell, for a folder those of its first file that tells]
+    /// What they are said to be: semantic-kitti, occ3d-nuscenes, openocc, occnet, surroundocc, openoccupancy or
+    /// carla-sc [default: what their names or arrays tell, for a folder those of its first file that tells]
     #[arg(long, value_name = "BENCHMARK")]
     format: Option<Benchmark>,
 }
@@ -49,15 +47,13 @@ pub fn run(args: &CheckArgs, out: Output) -> anyhow::Result<u8> {
     let mut tally = Tally::default();
     let mut stopped = false;
     for path in &args.files {
-        let result = if path.is_dir() && args.format.is_none() && has_voxels(path)? {
-            semantic_kitti(path, out, &signals, &mut tally).map(|done| stopped = !done)
-        } else if path.is_dir() {
+        let result = if path.is_dir() {
             folder(path, args.format, out, &signals, &mut tally).map(|done| stopped = !done)
         } else {
             file(path, args.format, out, true, &mut tally)
         };
         if let Err(error) = result {
-            tally.fail(&error, out);
+            tally.fail(error, out)?;
         }
         if stopped || signals.stop_asked() {
             out.line(tally.sum())?;
@@ -75,44 +71,6 @@ pub fn run(args: &CheckArgs, out: Output) -> anyhow::Result<u8> {
         "kinds": tally.kinds,
     }))?;
     Ok(tally.failed.unwrap_or(0))
-}
-
-/// Whether a folder is SemanticKITTI's, with voxel files.
-fn has_voxels(path: &Path) -> occam_engine::scene::Result<bool> {
-    Ok(!formats::folders_with(path, "voxels")?.is_empty() && !formats::sequence_folders(path)?.is_empty())
-}
-
-/// The voxel files of every scan. `false` when the user stopped it.
-fn semantic_kitti(path: &Path, out: Output, signals: &Signals, tally: &mut Tally) -> anyhow::Result<bool> {
-    let map = LabelMap::built_in("semantic-kitti").ok_or_else(fail::bug)?;
-    for folder in formats::sequence_folders(path)? {
-        let sequence = Sequence::open(&folder)?;
-        let labels = sequence.voxel_labels(&folder.join("voxels"));
-        for (label, scan) in
-            labels.iter().zip(&sequence.scans).filter_map(|(label, scan)| Some((label.as_ref()?, scan)))
-        {
-            if signals.stop_asked() {
-                return Ok(false);
-            }
-            let check = || {
-                let mut findings = GroundTruth::open_as(label, Benchmark::SemanticKitti)?.findings();
-                findings.extend(check_voxels(label, scan, &map)?);
-                anyhow::Ok(findings)
-            };
-            match check() {
-                Ok(findings) => {
-                    tally.add(label, &findings, out)?;
-                    out.json(&json!({
-                        "file": label.to_string_lossy(),
-                        "format": "semantic-kitti",
-                        "findings": findings,
-                    }))?;
-                }
-                Err(error) => tally.fail(&error, out),
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// All files of a folder and the folders below that can be of the format. `false` when the user stopped it.
@@ -146,15 +104,11 @@ fn folder(
             done = false;
             break;
         }
-        let mut check = || {
-            if let Err(error) = file(path, Some(format), out, false, tally) {
-                tally.fail(&error, out);
-            }
-        };
+        let mut check = || file(path, Some(format), out, false, tally).or_else(|error| tally.fail(error, out));
         match &bar {
             // Lines and the bar do not write over each other.
-            Some(bar) => bar.suspend(check),
-            None => check(),
+            Some(bar) => bar.suspend(check)?,
+            None => check()?,
         }
         if let Some(bar) = &bar {
             bar.inc(1);
@@ -176,7 +130,10 @@ fn file(path: &Path, format: Option<Benchmark>, out: Output, alone: bool, tally:
                 .hint("Say what it is with --format")
         })?,
     };
-    let findings = truth.findings();
+    let mut findings = truth.findings();
+    if let Some(scan) = scan_of(path).filter(|_| truth.benchmark() == Benchmark::SemanticKitti) {
+        findings.extend(check_voxels(path, &scan, truth.labels())?);
+    }
     tally.add(path, &findings, out)?;
     if alone && findings.is_empty() {
         out.result(format!("{}: {}, nothing suspicious", path.display(), truth.benchmark()))?;
@@ -188,6 +145,13 @@ fn file(path: &Path, format: Option<Benchmark>, out: Output, alone: bool, tally:
         "notes": truth.notes(),
     }))?;
     Ok(())
+}
+
+/// The scan of SemanticKITTI that a voxel file belongs to.
+fn scan_of(label: &Path) -> Option<PathBuf> {
+    let sequence = label.parent()?.parent()?;
+    let scan = sequence.join("velodyne").join(label.file_name()?).with_extension("bin");
+    scan.is_file().then_some(scan)
 }
 
 impl Tally {
@@ -206,10 +170,15 @@ impl Tally {
         Ok(())
     }
 
-    fn fail(&mut self, error: &anyhow::Error, out: Output) {
-        let code = fail::report(error, out);
+    /// Counts a file that cannot be read; any other error ends the command, such as a reader of the output that left.
+    fn fail(&mut self, error: anyhow::Error, out: Output) -> anyhow::Result<()> {
+        if !error.is::<Error>() {
+            return Err(error);
+        }
+        let code = fail::report(&error, out);
         self.failed.get_or_insert(code);
         self.unreadable += 1;
+        Ok(())
     }
 
     fn sum(&self) -> String {

@@ -24,6 +24,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use super::voxel_grid;
 use crate::error::Result;
 use crate::grid::{AxisOrder, GridSpec};
 use crate::labels::LabelMap;
@@ -139,7 +140,7 @@ impl Benchmark {
     /// The grid of the set; that of a CarlaSC folder is what its `params.json` says.
     pub fn spec(self) -> GridSpec {
         let (origin_m, voxel_size_m, counts, empty_id) = match self {
-            Self::SemanticKitti => ([0.0, -25.6, -2.0], [0.2; 3], [256, 256, 32], 0),
+            Self::SemanticKitti => return voxel_grid(),
             Self::Occ3dNuscenes => ([-40.0, -40.0, -1.0], [0.4; 3], [200, 200, 16], 17),
             Self::OpenOcc => ([-40.0, -40.0, -1.0], [0.4; 3], [200, 200, 16], 16),
             Self::OccNet => ([-50.0, -50.0, -5.0], [0.5; 3], [200, 200, 16], 16),

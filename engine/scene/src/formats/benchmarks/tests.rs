@@ -401,7 +401,7 @@ fn companions_that_do_not_belong_are_one_error() {
 
 /// Seeded edits of a good file: read or refused, never a panic; both happen.
 #[test]
-fn edited_lists_and_archives() {
+fn edited_lists_and_grids() {
     let folder = Folder::new();
     let rows: Vec<_> = (0..40).map(|i| [i % 16, i, i % 13, i % 17]).collect();
     let flat: Vec<_> = (0..40).map(|i| [i * 401, i % 16]).collect();

@@ -129,6 +129,11 @@ impl GroundTruth {
         self.benchmark
     }
 
+    /// Classes that its ids are brought to.
+    pub fn labels(&self) -> &LabelMap {
+        &self.labels
+    }
+
     /// The grid it has or will have.
     pub fn spec(&self) -> &GridSpec {
         &self.spec
