@@ -44,7 +44,7 @@ const MAX_MAP_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 enum Source {
     Drives(Drives),
-    Virtual(VirtualScans),
+    Virtual(Box<VirtualScans>),
 }
 
 /// What the training and the validation part of the data share.
@@ -110,7 +110,7 @@ pub fn inspect(folders: &[PathBuf], config: &DataConfig, spec: &GridSpec) -> Res
 /// a place.
 pub fn open_cloud(path: &Path, config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
     let (scans, split, notes) = VirtualScans::open(path, config, spec, seed)?;
-    splits(path, Source::Virtual(scans), split.training, split.validation, config, spec, notes)
+    splits(path, Source::Virtual(Box::new(scans)), split.training, split.validation, config, spec, notes)
 }
 
 fn splits(
@@ -195,16 +195,15 @@ impl Shared {
             Source::Virtual(scans) => (format!("place-{scan}"), PointCloud::clone(&*scans.scan(scan))),
         };
         let kept = self.lock().get(&scan).cloned();
-        let labels = match kept {
-            Some(labels) => labels,
-            None => {
-                let labels: Arc<[u8]> = self.target(scan, &cloud)?.into();
-                let mut made = self.lock();
-                if (made.len() + 1) * self.spec.len() <= CACHE_BYTES {
-                    made.insert(scan, Arc::clone(&labels));
-                }
-                labels
+        let labels = if let Some(labels) = kept {
+            labels
+        } else {
+            let labels: Arc<[u8]> = self.target(scan, &cloud)?.into();
+            let mut made = self.lock();
+            if (made.len() + 1) * self.spec.len() <= CACHE_BYTES {
+                made.insert(scan, Arc::clone(&labels));
             }
+            labels
         };
         let target = occam_scene::VoxelGrid { labels: labels.to_vec(), ..occam_scene::VoxelGrid::empty(self.spec) };
         Ok(Sample { id, cloud, target })

@@ -10,7 +10,7 @@ use occam_scene::{GridSpec, LabelMap, PointCloud};
 #[derive(Debug)]
 pub struct Classes {
     name: String,
-    classes: BTreeMap<u16, u8>,
+    by_id: BTreeMap<u16, u8>,
     empty_id: u8,
     ignore_id: u8,
 }
@@ -19,7 +19,7 @@ impl Classes {
     pub fn new(labels: &LabelMap) -> Self {
         Self {
             name: labels.name.clone(),
-            classes: labels.lookup(),
+            by_id: labels.lookup(),
             empty_id: labels.empty_id,
             ignore_id: labels.ignore_id,
         }
@@ -27,7 +27,7 @@ impl Classes {
 
     /// A point is never free space: an id that means it says that nobody knows.
     fn of(&self, id: u16) -> Result<u8, String> {
-        match self.classes.get(&id) {
+        match self.by_id.get(&id) {
             Some(class) if *class == self.empty_id => Ok(self.ignore_id),
             Some(class) => Ok(*class),
             None => Err(format!("label id {id}, which the label map {} does not know", self.name)),

@@ -76,7 +76,7 @@ fn registered_scans_give_the_same_samples_and_a_wrong_frame_is_told() {
     let (sensor, world) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A wall 3 m ahead and to the left of a sensor that begins 1 km away and turned round.
     let wall: Vec<[f32; 3]> = (0..200).map(|i| [3.0, i as f32 * 0.02, 0.1]).collect();
-    let poses: String = (0..6).map(|i| format!("-1 0 0 {} 0 -1 0 500 0 0 1 2\n", 1000 + i)).collect();
+    let poses = [0, 1, 2, 3, 4, 5].map(|i| format!("-1 0 0 {} 0 -1 0 500 0 0 1 2\n", 1000 + i)).concat();
     for scan in 0..6 {
         write_points(&sensor.path().join(format!("{scan}.ply")), &wall, None);
         let moved: Vec<[f32; 3]> =
@@ -203,7 +203,7 @@ fn kitti_poses_go_through_the_calibration_and_by_number() {
         write_points(&folder.path().join(format!("velodyne/{scan:06}.ply")), &[[3.0, 0.0, 0.0]], None);
     }
     // Camera axes: x right, y down, z forward; 1 m ahead for each scan.
-    let poses: String = (0..3).map(|i| format!("1 0 0 0 0 1 0 0 0 0 1 {i}\n")).collect();
+    let poses = [0, 1, 2].map(|i| format!("1 0 0 0 0 1 0 0 0 0 1 {i}\n")).concat();
     fs::write(folder.path().join("poses.txt"), poses).unwrap();
     fs::write(folder.path().join("calib.txt"), "Tr: 0 -1 0 0 0 0 -1 0 1 0 0 0\n").unwrap();
     let splits = opened(folder.path(), &config(), &row()).unwrap();
