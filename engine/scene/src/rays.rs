@@ -178,7 +178,9 @@ pub fn occlusion(spec: &GridSpec, occupied: &[bool], sensors_m: &[[f32; 3]]) -> 
         crate::AxisOrder::Zyx => spec.counts[0],
     };
     let rows = found.occluded.par_chunks_mut(row.max(1)).zip(found.invalid.par_chunks_mut(row.max(1)));
-    rows.enumerate().for_each(|(place, (occluded, invalid))| {
+    // What hid the last voxel from each sensor mostly hides its neighbour too.
+    let nothing = || vec![None; sensors.len()];
+    rows.enumerate().for_each_init(nothing, |between, (place, (occluded, invalid))| {
         // The sensor that sees a voxel mostly sees its neighbour too.
         let mut likely = 0;
         for (index, (occluded, invalid)) in (place * row..).zip(occluded.iter_mut().zip(invalid)) {
@@ -186,11 +188,14 @@ pub fn occlusion(spec: &GridSpec, occupied: &[bool], sensors_m: &[[f32; 3]]) -> 
                 continue;
             }
             let voxel = spec.voxel_at(index);
-            let sees = |sensor: &usize| sensors[*sensor].as_ref().is_some_and(|sensor| scene.sees(sensor, voxel));
+            let mut sees = |number: &usize| match &sensors[*number] {
+                Some(sensor) => scene.sees(sensor, voxel, &mut between[*number]),
+                None => false,
+            };
             if sensors.is_empty() || !sees(&0) {
                 *occluded = true;
                 let others = [likely].into_iter().chain(1..sensors.len()).filter(|sensor| *sensor != 0);
-                match others.into_iter().find(sees) {
+                match others.into_iter().find(&mut sees) {
                     Some(sensor) => likely = sensor,
                     None => *invalid = true,
                 }
@@ -220,10 +225,21 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Whether nothing occupied stands between an empty voxel and a sensor.
-    fn sees(&self, sensor: &Sensor, voxel: [usize; 3]) -> bool {
+    /// Whether nothing occupied stands between an empty voxel and a sensor. `between` is what stood there for another
+    /// voxel: a guess that spares most walks.
+    fn sees(&self, sensor: &Sensor, voxel: [usize; 3], between: &mut Option<[i32; 3]>) -> bool {
         if voxel.iter().any(|place| *place >= REACH_VOXELS) {
             return false;
+        }
+        if let Some([x, y, z]) = *between {
+            let voxel = voxel.map(|place| place as i32);
+            for other in [[x, y, z], [x, y, z + 1]] {
+                let is_occupied = other[2] < self.counts[2] && self.occupied[self.index(other)];
+                if is_occupied && passes(voxel, sensor.place, other) {
+                    *between = Some(other);
+                    return false;
+                }
+            }
         }
         let centre = voxel.map(|place| place as i32 * UNITS + UNITS / 2);
         let mut walk = Walk::new(centre, sensor.place, self.strides);
@@ -234,11 +250,44 @@ impl Scene<'_> {
                 return true;
             }
             if self.occupied[walk.index as usize] {
+                *between = Some(walk.voxel);
                 return false;
             }
         }
         true
     }
+
+    fn index(&self, voxel: [i32; 3]) -> usize {
+        (0..3).map(|axis| voxel[axis] as usize * self.strides[axis] as usize).sum()
+    }
+}
+
+/// Whether the way from the centre of a voxel to a sensor passes another voxel before that of the sensor: whether it
+/// enters it along every axis before it leaves it along any.
+fn passes(voxel: [i32; 3], sensor: [i32; 3], other: [i32; 3]) -> bool {
+    let units = i64::from(UNITS);
+    // Distances from the centre to the borders of the other voxel, and of the whole way, along each axis.
+    let (mut enter, mut leave, mut length) = ([None; 3], [None; 3], [0; 3]);
+    for axis in 0..3 {
+        let distance = sensor[axis] - (voxel[axis] * UNITS + UNITS / 2);
+        let steps = i64::from((sensor[axis] >> UNIT_BITS).abs_diff(voxel[axis]));
+        let taken = i64::from((other[axis] - voxel[axis]) * distance.signum());
+        if taken < 0 || taken > steps {
+            return false;
+        }
+        length[axis] = i64::from(distance.abs());
+        enter[axis] = (taken > 0).then_some(units * taken - units / 2);
+        leave[axis] = (taken < steps).then_some(units * taken + units / 2);
+    }
+    let in_time = |a: usize, b: usize| match (enter[a], leave[b]) {
+        (Some(enter), Some(leave)) if a != b => {
+            let (enter, leave) = (enter * length[b], leave * length[a]);
+            enter < leave || enter == leave && a < b
+        }
+        _ => true,
+    };
+    // In the sensor's voxel no axis is left.
+    leave != [None; 3] && (0..3).all(|a| (0..3).all(|b| in_time(a, b)))
 }
 
 /// Steps in memory from a voxel to the next along x, y and z.

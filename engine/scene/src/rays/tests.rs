@@ -229,3 +229,14 @@ fn a_sensor_sees_out_of_an_occupied_voxel_and_nothing_from_out_of_reach() {
     let second = occlusion(&spec, &own, &[[f32::NAN; 3], sensor]);
     assert_eq!((&second.occluded[..], &second.invalid[..]), (&empty[..], &[false; 4][..]));
 }
+
+#[test]
+fn the_sensors_voxel_hides_nothing_even_above_one_that_does() {
+    let spec = GridSpec::new([0.0; 3], [1.0; 3], [3, 1, 2]);
+    // The sensor near the far wall of its voxel, which is occupied, as is the voxel below.
+    let occupied = [true, true, false, false, false, false];
+    // From (1, 0) the way crosses x = 1 after 0.5 of 1.4, before z = 1 after half: through the voxel below the sensor's.
+    // From (2, 0) it crosses z = 1 after half, before x = 1 after 1.5 of 2.4.
+    let found = occlusion(&spec, &occupied, &[[0.1, 0.5, 1.5]]);
+    assert_eq!(found.occluded, [false, false, true, false, false, false]);
+}
