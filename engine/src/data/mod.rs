@@ -133,7 +133,8 @@ pub fn open(config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
     match found {
         Layout::SemanticKitti => {
             let (training, validation) = SemanticKittiFolder::open(path, config, spec)?;
-            Ok(Splits { training: Arc::new(training), validation: Arc::new(validation), notes: Vec::new() })
+            let notes = training.notes().to_vec();
+            Ok(Splits { training: Arc::new(training), validation: Arc::new(validation), notes })
         }
         Layout::Pairs(pairs) => {
             let (training, validation) = PairedScans::open(path, pairs, config, spec)?;

@@ -44,6 +44,8 @@ struct Folder {
     spec: GridSpec,
     labels: LabelMap,
     rules: TargetRules,
+    /// For the user, before training.
+    notes: Vec<String>,
     /// Targets made from scans, by recording and scan, as many as fit in [`KEPT_BYTES`].
     made: Mutex<BTreeMap<(usize, usize), Arc<VoxelGrid>>>,
 }
@@ -82,17 +84,23 @@ impl SemanticKittiFolder {
         let recordings = open::recordings(path, config, spec)?;
         let rules = config.rules();
         let (training, validation) = open::split(&recordings, config, &rules);
-        open::warn_of_wrong_voxels(&recordings, &labels);
+        let notes = open::notes(&recordings, &labels, &training, &validation, KEPT_BYTES / spec.len().max(1));
         let folder = Arc::new(Folder {
             path: path.to_path_buf(),
             recordings,
             spec: *spec,
             labels,
             rules,
+            notes,
             made: Mutex::default(),
         });
         let part = |samples| Self { folder: Arc::clone(&folder), samples };
         Ok((part(training), part(validation)))
+    }
+
+    /// What the user should know about the folder and its split before training.
+    pub fn notes(&self) -> &[String] {
+        &self.folder.notes
     }
 
     fn place(&self, index: usize) -> Result<(usize, usize)> {

@@ -150,14 +150,38 @@ pub(in crate::data) fn first_validation(samples: usize, share: f64) -> usize {
     samples - validating.min(samples)
 }
 
-/// Compares the first voxel files of each sequence with their scan. What cannot be read is told when it is needed.
-pub(super) fn warn_of_wrong_voxels(recordings: &[Recording], labels: &LabelMap) {
+/// What the user should know before training: voxels that are not those of their scan (the first of each sequence is
+/// looked at; what cannot be read is told when it is needed), and what the split means.
+pub(super) fn notes(
+    recordings: &[Recording],
+    labels: &LabelMap,
+    training: &[(usize, usize)],
+    validation: &[(usize, usize)],
+    kept: usize,
+) -> Vec<String> {
+    let mut notes = Vec::new();
     for Recording { sequence, source } in recordings {
         let Source::Voxels(files) = source else { continue };
         let first = files.iter().zip(&sequence.scans).find_map(|(file, scan)| Some((file.as_ref()?, scan)));
         let Some((label, scan)) = first else { continue };
         for finding in check_voxels(label, scan, labels).unwrap_or_default() {
-            tracing::warn!("{}: {finding}", label.display());
+            notes.push(format!("{}: {finding}", label.display()));
         }
     }
+    let numbers = |part: &[(usize, usize)]| part.iter().map(|(number, _)| *number).collect::<BTreeSet<_>>();
+    if !numbers(training).is_disjoint(&numbers(validation)) {
+        notes.push(
+            "training and validation scans of one sequence see some of the same street: for scores to publish, validate on a \
+             sequence of its own (data.validation_sequences)"
+                .into(),
+        );
+    }
+    let made = |(number, _): &&(usize, usize)| matches!(recordings[*number].source, Source::Scans { .. });
+    let made = training.iter().chain(validation).filter(made).count();
+    if made > kept {
+        notes.push(format!(
+            "{made} targets are made from scans, {kept} of them are kept in memory: occam data build makes all of them once"
+        ));
+    }
+    notes
 }

@@ -285,6 +285,12 @@ fn named_sequences_validate_and_those_without_targets_are_left_out() {
         let (training, validation) = SemanticKittiFolder::open(folder.path(), &data, &spec()).unwrap();
         (training.len(), validation.len(), validation.sample(0).unwrap().id)
     };
+    let notes = |names: &str| {
+        let data = DataConfig { validation_sequences: names.into(), ..config(0, 0.25) };
+        SemanticKittiFolder::open(folder.path(), &data, &spec()).unwrap().0.notes().to_vec()
+    };
+    assert!(notes("08").is_empty());
+    assert!(notes("").iter().all(|note| note.contains("same street")) && notes("").len() == 1);
     assert_eq!(split("08"), (4, 4, "08/000000".into()));
     assert_eq!(split("07, 00"), (4, 4, "00/000000".into()));
     // None of them is there, or nothing would be left to train on: the share decides.
