@@ -102,7 +102,7 @@ impl<'a> Baselines<'a> {
 struct Nearest<'a> {
     training: &'a dyn Dataset,
     /// For each sample, the training sample nearest to it.
-    nearest: Vec<usize>,
+    places: Vec<usize>,
     /// The target looked at last, with its sample: neighbours share one.
     last: Option<(usize, Vec<u8>)>,
     confusion: Confusion,
@@ -118,13 +118,13 @@ impl<'a> Nearest<'a> {
             let same = known.iter().filter(|(_, moment)| moment.recording == recording);
             same.min_by_key(|(_, moment)| (moment.scan.abs_diff(scan), moment.scan)).map(|(index, _)| *index)
         };
-        let nearest = (0..dataset.len()).map(nearest).collect::<Option<Vec<_>>>()?;
-        Some(Self { training, nearest, last: None, confusion: Confusion::new(dataset.labels().len()) })
+        let places = (0..dataset.len()).map(nearest).collect::<Option<Vec<_>>>()?;
+        Some(Self { training, places, last: None, confusion: Confusion::new(dataset.labels().len()) })
     }
 
     fn add(&mut self, index: usize, sample: &Sample) -> Result<()> {
         let spec = self.training.spec();
-        let (place, ignore, empty) = (self.nearest[index], spec.ignore_id, spec.empty_id);
+        let (place, ignore, empty) = (self.places[index], spec.ignore_id, spec.empty_id);
         if self.last.as_ref().is_none_or(|(last, _)| *last != place) {
             let mut labels = self.training.sample(place)?.target.labels;
             labels.iter_mut().filter(|label| **label == ignore).for_each(|label| *label = empty);
@@ -148,7 +148,7 @@ mod tests {
     struct Scans {
         spec: GridSpec,
         labels: LabelMap,
-        scans: Vec<(Option<Moment>, [u8; 8])>,
+        samples: Vec<(Option<Moment>, [u8; 8])>,
     }
 
     impl Dataset for Scans {
@@ -156,7 +156,7 @@ mod tests {
             "some scans".into()
         }
         fn len(&self) -> usize {
-            self.scans.len()
+            self.samples.len()
         }
         fn spec(&self) -> &GridSpec {
             &self.spec
@@ -168,22 +168,22 @@ mod tests {
             Ok(Sample {
                 id: index.to_string(),
                 cloud: PointCloud { positions: vec![[0.0; 3]], ..PointCloud::default() },
-                target: VoxelGrid { labels: self.scans[index].1.to_vec(), ..VoxelGrid::empty(self.spec) },
+                target: VoxelGrid { labels: self.samples[index].1.to_vec(), ..VoxelGrid::empty(self.spec) },
             })
         }
         fn moment(&self, index: usize) -> Option<Moment> {
-            self.scans[index].0
+            self.samples[index].0
         }
     }
 
     fn scans(scans: &[(usize, usize, [u8; 8])]) -> Scans {
-        let scans = scans
+        let samples = scans
             .iter()
             .map(|(recording, scan, target)| (Some(Moment { recording: *recording, scan: *scan }), *target));
         Scans {
             spec: GridSpec::new([-1.0; 3], [1.0; 3], [2; 3]),
             labels: LabelMap::built_in("demo").unwrap(),
-            scans: scans.collect(),
+            samples: samples.collect(),
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(names(&scans(&[(0, 1, [1; 8]), (1, 0, [1; 8])])), three, "a sequence of its own validates");
         let mut still = scans(&[(0, 1, [1; 8])]);
         assert_eq!(names(&still).len(), 4);
-        still.scans[0].0 = None;
+        still.samples[0].0 = None;
         assert_eq!(names(&still), three);
     }
 }

@@ -158,34 +158,28 @@ fn claim(folder: &Path, options: &BuildOptions, sequence: &Sequence, anchors: &[
         }
         return Ok(anchors.to_vec());
     }
-    match made_by {
-        Some(made_by) => {
-            let made_by = made_by?;
-            if made_by != options.rules {
+    if let Some(made_by) = made_by {
+        let made_by = made_by?;
+        if made_by != options.rules {
+            return Err(Error::Usage(format!(
+                "{}: made by other rules ({}), expected {}. Use the same flags, another -o, or --force to build all anew",
+                folder.display(),
+                in_words(&made_by),
+                in_words(&options.rules)
+            )));
+        }
+    } else {
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|found| ENDINGS.iter().any(|ending| found == *ending)) {
                 return Err(Error::Usage(format!(
-                    "{}: made by other rules ({}), expected {}. Use the same flags, another -o, or --force to build all anew",
-                    folder.display(),
-                    in_words(&made_by),
-                    in_words(&options.rules)
+                    "{}: holds voxels that occam did not make, or a --force build that was stopped. Build elsewhere with \
+                     -o, or over them with --force",
+                    folder.display()
                 )));
             }
         }
-        None => {
-            let holds_voxels = |entry: std::io::Result<fs::DirEntry>| {
-                let path = entry.map_err(failed)?.path();
-                Ok::<_, occam_scene::Error>(path.extension().is_some_and(|e| ENDINGS.iter().any(|ending| e == *ending)))
-            };
-            for entry in fs::read_dir(folder).map_err(failed)? {
-                if holds_voxels(entry)? {
-                    return Err(Error::Usage(format!(
-                        "{}: holds voxels that occam did not make, or a --force build that was stopped. Build elsewhere \
-                         with -o, or over them with --force",
-                        folder.display()
-                    )));
-                }
-            }
-            write_mark(folder, &options.rules)?;
-        }
+        write_mark(folder, &options.rules)?;
     }
     let finished = |anchor: &usize| ENDINGS.iter().all(|ending| file(folder, sequence, *anchor, ending).is_file());
     Ok(anchors.iter().copied().filter(|anchor| !finished(anchor)).collect())

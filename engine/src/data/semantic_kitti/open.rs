@@ -110,12 +110,11 @@ fn warn_of_spare_labels(sequence: &Sequence) -> Result<()> {
     Ok(())
 }
 
-/// Recording and scan of the samples to train on, and of those to validate on.
-pub(super) fn split(
-    recordings: &[Recording],
-    config: &DataConfig,
-    rules: &TargetRules,
-) -> (Vec<(usize, usize)>, Vec<(usize, usize)>) {
+/// Recording and scan of each sample.
+type Samples = Vec<(usize, usize)>;
+
+/// The samples to train on, and those to validate on.
+pub(super) fn split(recordings: &[Recording], config: &DataConfig, rules: &TargetRules) -> (Samples, Samples) {
     let named: BTreeSet<&str> = config.validation_sequences.split(',').map(str::trim).collect();
     let validates = |recording: &Recording| named.contains(recording.sequence.name.as_str());
     let apart = recordings.iter().any(validates) && !recordings.iter().all(validates);
