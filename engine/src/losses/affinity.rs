@@ -97,25 +97,25 @@ impl Rows {
     }
 
     /// Sums over voxels: p of those of the class, p of the others, and 1 - p of the others.
-    fn terms(self, found: Tensor<1>, wrong: Tensor<1>, rejected: Tensor<1>) -> Terms {
+    fn terms(self, found: &Tensor<1>, wrong: Tensor<1>, rejected: &Tensor<1>) -> Terms {
         let claimed = found.clone() + wrong;
         let is_nothing = |sum: &Tensor<1>| sum.clone().lower_elem(LEAST_SUM);
         let log = |sum: &Tensor<1>| sum.clone().clamp_min(LEAST_SUM).log();
         let inverse = |sum: &Tensor<1>| sum.clone().clamp_min(LEAST_SUM).recip().mask_fill(is_nothing(sum), 0.0);
-        let none_found = is_nothing(&found);
+        let none_found = is_nothing(found);
 
         // Rounding may take a ratio beyond 1.
         let cut = |log: Tensor<1>, none| log.clamp_max(0.0).mask_fill(none, LOG_OF_NOTHING);
-        let precision = cut(log(&found) - log(&claimed), none_found.clone()).mask_fill(is_nothing(&claimed), 0.0);
-        let recall = cut(log(&found) - self.log_positives, none_found.clone());
-        let specificity = cut(log(&rejected) - self.log_negatives, is_nothing(&rejected));
+        let precision = cut(log(found) - log(&claimed), none_found.clone()).mask_fill(is_nothing(&claimed), 0.0);
+        let recall = cut(log(found) - self.log_positives, none_found.clone());
+        let specificity = cut(log(rejected) - self.log_negatives, is_nothing(rejected));
         let value = -((precision + recall) * self.weights.clone() + specificity * self.negative_weights.clone()).sum();
 
         let by_claimed = inverse(&claimed).mask_fill(none_found, 0.0) * self.weights.clone();
         Terms {
             value,
-            of_target: by_claimed.clone() - inverse(&found) * 2.0 * self.weights,
-            of_other: by_claimed + inverse(&rejected) * self.negative_weights,
+            of_target: by_claimed.clone() - inverse(found) * 2.0 * self.weights,
+            of_other: by_claimed + inverse(rejected) * self.negative_weights,
         }
     }
 }

@@ -54,11 +54,8 @@ impl Losses {
         // Only these are differentiated through the logarithm.
         let log_p = log_softmax(if of_targets { logits.clone() } else { logits.clone().without_autodiff() }, 1);
         let mut sum = Sum(None);
-        if let Some(loss) = self.of_probabilities(logits, &log_p, targets) {
-            sum.add(1.0, loss);
-        }
         if of_targets {
-            let scores = TargetScores::new(log_p, targets.labels.clone(), &self.class_weights, self.ignore_id);
+            let scores = TargetScores::new(log_p.clone(), targets.labels.clone(), &self.class_weights, self.ignore_id);
             if cross_entropy > 0.0 {
                 sum.add(cross_entropy, scores.cross_entropy());
             }
@@ -66,18 +63,20 @@ impl Losses {
                 sum.add(focal, scores.focal(focal_gamma));
             }
         }
+        if let Some(loss) = self.of_probabilities(logits, log_p.without_autodiff(), targets) {
+            sum.add(1.0, loss);
+        }
         sum.0.expect("a configuration without any loss is refused")
     }
 
-    /// `None` when none of these losses is chosen.
-    fn of_probabilities(&self, logits: Tensor<3>, log_p: &Tensor<3>, targets: &Targets) -> Option<Tensor<1>> {
+    /// `log_p` is without autodiff. `None` when none of these losses is chosen.
+    fn of_probabilities(&self, logits: Tensor<3>, log_p: Tensor<3>, targets: &Targets) -> Option<Tensor<1>> {
         let LossConfig { lovasz: jaccard, semantic_affinity, geometric_affinity, .. } = self.config;
         let affinities = [semantic_affinity, geometric_affinity];
         let with_affinity = affinities.iter().any(|weight| *weight > 0.0);
         if jaccard <= 0.0 && !with_affinity {
             return None;
         }
-        let log_p = log_p.clone().without_autodiff();
         let probabilities = Probabilities::new(log_p, targets.labels.clone(), self.ignore_id);
         let (mut value, mut gradient) = (Sum(None), Sum(None));
         if jaccard > 0.0 {
