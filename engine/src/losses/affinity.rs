@@ -42,8 +42,11 @@ pub(super) fn affinity(
     let with_occupied = |of_classes: &Tensor<1>, of_empty: &Tensor<1>| {
         Tensor::cat(vec![of_classes.clone(), of_empty.clone().slice(empty..=empty)], 0)
     };
-    let Terms { value, of_target, of_other } =
-        rows.terms(with_occupied(&found, &rejected), with_occupied(&wrong, &missed), with_occupied(&rejected, &found));
+    let Terms { value, of_target, of_other } = rows.terms(
+        &with_occupied(&found, &rejected),
+        with_occupied(&wrong, &missed),
+        &with_occupied(&rejected, &found),
+    );
 
     // p of empty moves occupancy the other way, and its targets are the others.
     let mut is_empty = vec![0.0f32; classes];
