@@ -37,9 +37,6 @@ use target::{Classes, Target};
 /// Targets that are kept at most, bytes; those beyond are made again each time.
 const CACHE_BYTES: usize = 1 << 29;
 
-/// Bytes of a label map at most; 256 classes have a few thousand.
-const MAX_MAP_BYTES: u64 = 1 << 20;
-
 /// Where scans come from.
 #[derive(Debug)]
 enum Source {
@@ -146,21 +143,11 @@ fn label_map(name: &str) -> Result<LabelMap> {
     if let Some(map) = LabelMap::built_in(name) {
         return Ok(map);
     }
-    let known = LabelMap::built_in_names().collect::<Vec<_>>().join(", ");
-    let refused = |found: String| {
-        let expected = format!("a label map: a TOML file of at most 1 MiB, or one of {known}");
-        Error::from(occam_scene::Error::new(name, Place::File, found, expected))
-    };
-    // A pipe or a device may never end.
-    let found = std::fs::metadata(name).map_err(|error| refused(error.to_string()))?;
-    if !found.is_file() || found.len() > MAX_MAP_BYTES {
-        return Err(refused(if found.is_file() { format!("{} bytes", found.len()) } else { "no file".into() }));
-    }
-    let text = std::fs::read_to_string(name).map_err(|error| refused(error.to_string()))?;
-    let wrong = |found: String| occam_scene::Error::new(name, Place::File, found, "a label map");
-    let map: LabelMap = toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
-    map.check().map_err(wrong)?;
-    Ok(map)
+    LabelMap::read(Path::new(name)).map_err(|mut error| {
+        let known = LabelMap::built_in_names().collect::<Vec<_>>().join(", ");
+        error.hint = format!("data.labels is a TOML file, or one of {known}. {}", error.hint);
+        error.into()
+    })
 }
 
 impl Dataset for OwnScans {

@@ -269,7 +269,7 @@ fn a_label_column_trains_its_classes_when_a_map_is_named() {
     assert!(missing.contains("no-such-map") && missing.contains("semantic-kitti"), "{missing}");
     let no_file =
         opened(folder.path(), &named(&folder.path().display().to_string()), &row()).err().unwrap().to_string();
-    assert!(no_file.contains("found no file, expected a label map"), "{no_file}");
+    assert!(no_file.contains("data.labels is a TOML file"), "{no_file}");
     fs::write(&map, text.replace("empty_id = 0", "empty_id = 3")).unwrap();
     let broken = opened(folder.path(), &named(&map.display().to_string()), &row()).err().unwrap().to_string();
     assert!(broken.contains("map.toml") && broken.contains("empty_id is 3"), "{broken}");
