@@ -153,7 +153,7 @@ fn tell(report: &BuildReport, args: &BuildArgs, out: Output) -> anyhow::Result<(
                 args.future.to_string()
             };
             out.line(format!(
-                "    {} near an end of the sequence have fewer scans than the {around} after them",
+                "    near an end of the sequence, with fewer scans than the {around} after it: {}",
                 human::counted(sequence.short, "anchor"),
             ))?;
         }
