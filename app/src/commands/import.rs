@@ -92,13 +92,10 @@ impl ImportArgs {
     /// Grid and classes of the named or the only fitting data set.
     fn setup(&self, info: &WeightsInfo) -> anyhow::Result<Option<(GridSpec, LabelMap)>> {
         let Some(name) = self.like.as_deref().or_else(|| train::guess_setup(info)) else { return Ok(None) };
-        match train::setup(name) {
-            Some(setup) => Ok(Some(setup)),
-            None => {
-                let known: Vec<&str> = train::setups().collect();
-                Err(usage(format!("--like {name}: found no such data set, expected one of {}", known.join(", "))))
-            }
-        }
+        train::setup(name).map(Some).ok_or_else(|| {
+            let known: Vec<&str> = train::setups().collect();
+            usage(format!("--like {name}: found no such data set, expected one of {}", known.join(", ")))
+        })
     }
 
     fn grid(&self, info: &WeightsInfo, like: Option<GridSpec>, labels: &LabelMap) -> anyhow::Result<GridSpec> {
