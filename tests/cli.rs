@@ -83,7 +83,7 @@ fn data_info_counts_points_and_drops_what_is_not_finite() {
 #[test]
 fn data_info_tells_what_a_label_file_without_its_scan_holds() {
     let folder = folder();
-    let labels = [10_u32 | 1 << 16, 10 | 2 << 16, 40].map(u32::to_le_bytes).concat();
+    let labels = [0x0001_000a_u32, 0x0002_000a, 40].map(u32::to_le_bytes).concat();
     fs::write(folder.path().join("7.label"), labels).unwrap();
     let text = works(folder.path(), &["data", "info", "7.label"]);
     assert!(text.contains("point labels without their scan, 3 labels, 2 instance ids"), "{text}");
