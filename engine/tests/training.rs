@@ -204,12 +204,19 @@ fn dropping_a_session_ends_the_run_with_a_checkpoint() {
 }
 
 #[test]
+fn an_unknown_network_is_refused_before_a_run_begins() {
+    let sets = [("model.network".to_owned(), "lmscnet-sss".to_owned())];
+    let error = TrainConfig::from_layers("tiny", None, &sets).unwrap_err();
+    assert_eq!(error.exit_code(), 2, "{error}");
+    assert!(error.to_string().contains("did you mean \"lmscnet-ss\""), "{error}");
+}
+
+#[test]
 fn what_cannot_be_fails_with_its_exit_code_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
         ("grid.counts", "[16384, 16384, 8]", 3, "16384"),
         ("grid.counts", "[20, 16, 8]", 2, "divide by 8"),
-        ("model.network", "lmscnet-sss", 2, "lmscnet-ss"),
         ("device", "No Such Card", 2, "No Such Card"),
         ("grid.ignore_id", "7", 2, "ignore_id"),
     ];

@@ -11,20 +11,13 @@ use super::{Optimizer, RunFolder, TrainConfig, fits};
 use crate::Result;
 use crate::models::{Network, WeightsInfo};
 
-/// The data set that is no [`Benchmark`], because its ground truth comes in another form.
-const SEMANTIC_KITTI: &str = "semantic-kitti";
-
 /// Names that [`setup`] knows.
 pub fn setups() -> impl Iterator<Item = &'static str> {
-    std::iter::once(SEMANTIC_KITTI).chain(Benchmark::ALL.into_iter().map(Benchmark::name))
+    Benchmark::ALL.into_iter().map(Benchmark::name)
 }
 
 /// Grid and classes of the data set called `name`.
 pub fn setup(name: &str) -> Option<(GridSpec, LabelMap)> {
-    if name == SEMANTIC_KITTI {
-        let config = TrainConfig::from_layers(SEMANTIC_KITTI, None, &[]).ok()?;
-        return Some((config.grid, LabelMap::built_in(SEMANTIC_KITTI)?));
-    }
     let benchmark: Benchmark = name.parse().ok()?;
     Some((benchmark.spec(), benchmark.labels()?))
 }
