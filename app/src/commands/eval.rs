@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use occam_engine::data::{self, Splits};
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::scene::metrics::{AbsentPolicy, Scores};
@@ -19,7 +18,7 @@ use crate::signals::Signals;
 pub struct EvalArgs {
     /// Run folder, checkpoint folder or weights file
     model: PathBuf,
-    /// Folder in SemanticKITTI's layout [default: the validation data of the model's run]
+    /// Data that `occam train` takes, of which the validation part counts [default: the data of the model's run]
     data: Option<PathBuf>,
 
     /// How classes that occur neither in truth nor in the prediction enter the mIoU: zero (SemanticKITTI), skip (Occ3D)
@@ -51,11 +50,7 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
     out.line(format!("model   {}, step {}", args.model.display(), human::count(model.step)))?;
     out.line(format!("data    {}: {} to validate on", dataset.name(), human::counted(dataset.len(), "scene")))?;
 
-    let bar = out.wants_bar().then(|| {
-        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len}  {msg}  ETA {eta}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
-        ProgressBar::new(dataset.len() as u64).with_style(style)
-    });
+    let bar = out.bar(dataset.len(), " {msg}");
     let mut progress = |progress: Progress<'_>| {
         if let Some(bar) = &bar {
             bar.set_length(progress.total as u64);

@@ -118,10 +118,7 @@ impl ImportArgs {
 
     fn labels(&self, info: &WeightsInfo, like: Option<&LabelMap>) -> anyhow::Result<LabelMap> {
         let labels = match (&self.labels, like) {
-            (Some(name), _) => match LabelMap::built_in(name) {
-                Some(labels) => labels,
-                None => LabelMap::read(Path::new(name))?,
-            },
+            (Some(name), _) => LabelMap::find(name)?,
             (None, Some(like)) => like.clone(),
             (None, None) => numbered(info.classes),
         };

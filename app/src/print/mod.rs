@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 pub mod human;
@@ -37,6 +38,13 @@ impl Output {
     /// Whether a progress bar makes sense: somebody watches, and nothing parses.
     pub fn wants_bar(self) -> bool {
         !self.json && !self.quiet && io::stdout().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// A progress bar over `len` steps where one makes sense. `text`, as indicatif has it, stands behind the numbers.
+    pub fn bar(self, len: usize, text: &str) -> Option<ProgressBar> {
+        let style = ProgressStyle::with_template(&format!("[{{bar:24}}] {{pos}}/{{len}} {text}  ETA {{eta}}"));
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
+        self.wants_bar().then(|| ProgressBar::new(len as u64).with_style(style))
     }
 
     /// A line on what is going on; `--quiet` and JSON drop it.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Place, Result};
 use crate::formats::{ReadOptions, read_labelled_cloud};
 use crate::rays::Occlusion;
-use crate::{Error, GridSpec, LabelMap, PointCloud, VoxelGrid};
+use crate::{Error, GridSpec, LabelMap, PointCloud, Votes, VoxelGrid};
 
 /// Id of free space in voxel files.
 const FREE: u16 = 0;
@@ -114,8 +114,7 @@ impl LabelledScan {
 pub struct TargetBuilder {
     spec: GridSpec,
     static_only: bool,
-    /// One entry a point: its voxel (high) and id (low 16 bits).
-    votes: Vec<u64>,
+    votes: Votes,
     input: Vec<bool>,
     /// Places of the sensor, the anchor's first.
     sensors: Vec<[f32; 3]>,
@@ -127,13 +126,13 @@ impl TargetBuilder {
         let mut builder = Self {
             spec: *spec,
             static_only: false,
-            votes: Vec::new(),
+            votes: Votes::default(),
             input: vec![false; spec.len()],
             sensors: Vec::new(),
         };
         builder.add(anchor, &DMat4::IDENTITY);
-        for vote in &builder.votes {
-            builder.input[(vote >> 16) as usize] = true;
+        for voxel in builder.votes.voxels() {
+            builder.input[voxel] = true;
         }
         builder.static_only = static_only;
         builder
@@ -149,7 +148,7 @@ impl TargetBuilder {
             let moved = anchor_from_scan.transform_point3(DVec3::from_array(position.map(f64::from)));
             if let Some(voxel) = self.spec.voxel_of(moved.as_vec3().to_array()) {
                 let id = if *id == OUTLIER { FREE } else { *id };
-                self.votes.push((self.spec.index(voxel) as u64) << 16 | u64::from(id));
+                self.votes.add(self.spec.index(voxel), id);
             }
         }
     }
@@ -159,22 +158,15 @@ impl TargetBuilder {
     /// # Errors
     /// What `cast` says; it gets the grid, its occupied voxels and the places of the sensor, the anchor's first.
     pub fn finish<E>(
-        mut self,
+        self,
         cast: impl FnOnce(&GridSpec, &[bool], &[[f32; 3]]) -> Result<Occlusion, E>,
     ) -> Result<CompletionTarget, E> {
-        self.votes.sort_unstable();
         let mut ids = vec![FREE; self.spec.len()];
         let mut occupied = vec![false; self.spec.len()];
-        let mut best = (u64::MAX, 0);
-        for same in self.votes.chunk_by(|a, b| a == b) {
-            let voxel = same[0] >> 16;
-            if voxel != best.0 || same.len() > best.1 {
-                best = (voxel, same.len());
-                let id = same[0] as u16;
-                ids[voxel as usize] = if id == FREE { OUTLIER } else { id };
-                occupied[voxel as usize] = true;
-            }
-        }
+        self.votes.count(|voxel, id| {
+            ids[voxel] = if id == FREE { OUTLIER } else { id };
+            occupied[voxel] = true;
+        });
         let Occlusion { occluded, invalid } = cast(&self.spec, &occupied, &self.sensors)?;
         Ok(CompletionTarget { spec: self.spec, ids, input: self.input, occluded, invalid })
     }

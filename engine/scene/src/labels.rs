@@ -59,6 +59,21 @@ impl LabelMap {
         toml::from_str(text).ok()
     }
 
+    /// The built-in map of that name, else the one in the TOML file `name`.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; the hint lists the built-in maps.
+    pub fn find(name: &str) -> Result<Self, Error> {
+        if let Some(map) = Self::built_in(name) {
+            return Ok(map);
+        }
+        Self::read(Path::new(name)).map_err(|mut error| {
+            let known = Self::built_in_names().collect::<Vec<_>>().join(", ");
+            error.hint = format!("A label map is a TOML file, or one of {known}. {}", error.hint);
+            error
+        })
+    }
+
     /// Reads a map from a TOML file of the form of the built-in ones.
     ///
     /// # Errors
@@ -71,7 +86,9 @@ impl LabelMap {
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, &e))?;
         let map: Self = toml::from_str(&text).map_err(|e| {
-            let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
+            let line = e
+                .span()
+                .map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() as u64 + 1);
             bad(Place::Line(line), e.message().to_owned())
         })?;
         map.check().map_err(|why| bad(Place::File, why))?;

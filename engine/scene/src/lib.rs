@@ -15,9 +15,11 @@ pub mod grid;
 pub mod labels;
 pub mod metrics;
 pub mod rays;
+mod votes;
 
 pub use cloud::PointCloud;
 pub use downscale::downscale_target;
 pub use error::{Error, Result};
 pub use grid::{AxisOrder, GridSpec, VoxelGrid};
 pub use labels::LabelMap;
+pub use votes::Votes;

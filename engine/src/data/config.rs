@@ -11,7 +11,7 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Empty: the demo world. Else a folder of scans.
+    /// Empty: the demo world. Else a folder of scans, or one dense cloud.
     pub path: Option<PathBuf>,
     /// Demo worlds to train on; their seeds start at the run's seed.
     pub demo_train: usize,

@@ -145,6 +145,12 @@ pub fn open(config: &DataConfig, spec: &GridSpec, seed: u64) -> Result<Splits> {
     }
 }
 
+/// First of `samples` that validates: the last `share` do, at least one, and at least one trains where there are two.
+fn first_validation(samples: usize, share: f64) -> usize {
+    let validating = ((samples as f64 * share).round() as usize).clamp(1, samples.saturating_sub(1).max(1));
+    samples - validating.min(samples)
+}
+
 fn built_in_labels(name: &str) -> Result<LabelMap> {
     LabelMap::built_in(name).ok_or_else(|| Error::Failed(format!("the label map {name} of this build cannot be read")))
 }

@@ -79,6 +79,7 @@ fn carla_drives(path: &Path) -> Result<Vec<Vec<Pair>>> {
     for folder in [vec![path.to_path_buf()], folders(path)?].concat() {
         scenes.extend([folder.clone(), folder.join("cartesian")].into_iter().filter(|folder| is_scene(folder)));
     }
+    scenes.sort();
     scenes.dedup();
     let mut drives = Vec::new();
     for scene in scenes {
@@ -161,7 +162,7 @@ impl PairedScans {
         let (mut training, mut validation) = (Vec::new(), found.validation.concat());
         if validation.is_empty() {
             for mut drive in found.training {
-                let first = super::semantic_kitti::first_validation(drive.len(), config.validation_share);
+                let first = super::first_validation(drive.len(), config.validation_share);
                 validation.extend(drive.split_off(first));
                 training.extend(drive);
             }
@@ -294,6 +295,14 @@ mod tests {
             assert_eq!(validation.sample(0).unwrap().id, "Town01_Heavy/000003");
             assert_eq!(validation.labels().classes[10].name, "vehicle");
         }
+    }
+
+    #[test]
+    fn a_scene_that_is_reached_in_two_ways_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        write_scene(&folder.path().join("another"), 2);
+        write_scene(&folder.path().join("cartesian"), 3);
+        assert_eq!(Pairs::find(folder.path()).unwrap().unwrap().counts(), (2, 5));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use occam_engine::data::{self, BuildOptions, BuildReport};
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::scene::completion::TargetRules;
@@ -82,11 +81,7 @@ pub fn run(args: &BuildArgs, out: Output) -> anyhow::Result<u8> {
         sequences: args.sequence.clone(),
         force: args.force,
     };
-    let bar = out.wants_bar().then(|| {
-        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} anchors  ETA {eta}");
-        ProgressBar::no_length()
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
-    });
+    let bar = out.bar(0, "anchors");
     let began = Instant::now();
     let mut said = began;
     let mut progress = |Progress { done, total, .. }: Progress<'_>| {

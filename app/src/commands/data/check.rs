@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use occam_engine::scene::completion::check_voxels;
 use occam_engine::scene::error::{Error, Place};
 use occam_engine::scene::formats::benchmarks::{Benchmark, Finding, GroundTruth};
@@ -93,11 +92,7 @@ fn folder(
         return Err(Error::new(path, Place::File, "no file", format!("the files of {format}")).into());
     }
     out.line(format!("{}: {}, {}", path.display(), format, human::counted(files.len(), "file")))?;
-    let bar = out.wants_bar().then(|| {
-        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} files  ETA {eta}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
-        ProgressBar::new(files.len() as u64).with_style(style)
-    });
+    let bar = out.bar(files.len(), "files");
     let mut done = true;
     for path in files {
         if signals.stop_asked() {

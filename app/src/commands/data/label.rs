@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use occam_engine::scene::LabelMap;
 use occam_engine::scene::formats::{self, LabelFile};
-use occam_engine::scene::{GridSpec, LabelMap};
 use serde_json::json;
 
 use super::{Facts, grid};
@@ -55,8 +55,7 @@ pub fn facts(path: &Path, file: LabelFile, labels: Option<&LabelMap>) -> Facts {
 
 /// Input, invalid or occluded voxels.
 pub fn voxel_bits(path: &Path) -> anyhow::Result<Facts> {
-    let spec = GridSpec::new([0.0, -25.6, -2.0], [0.2; 3], [256, 256, 32]);
-    let bits = formats::read_voxel_bits(path, &spec)?;
+    let bits = formats::read_voxel_bits(path, &formats::voxel_grid())?;
     let set = bits.iter().filter(|bit| **bit).count();
     let share = set as f64 / bits.len().max(1) as f64;
     let format = "SemanticKITTI voxel bits, 256x256x32";

@@ -1,5 +1,5 @@
 //! `occam data info`: what files and folders of scans hold. `occam data check`: whether they hold what they should. `occam
-//! data build`: the voxel files of the completion task.
+//! data build`: the voxel files of the completion task. `occam data demo`: scans to practise with.
 
 pub mod build;
 pub mod check;

@@ -26,6 +26,24 @@ pub fn read_calibration(path: &Path) -> Result<BTreeMap<String, DMat4>> {
     Ok(matrices)
 }
 
+/// The camera's frame from the LiDAR's, `Tr` of a `calib.txt`.
+///
+/// # Errors
+///
+/// As [`read_calibration`], and for a file without `Tr` or with one that cannot be inverted.
+pub fn read_camera_from_lidar(path: &Path) -> Result<DMat4> {
+    let Some(camera_from_lidar) = read_calibration(path)?.remove("Tr") else {
+        return Err(Error::new(path, Place::File, "no line Tr:", "the LiDAR's pose as Tr: and 12 numbers").hint(
+            "Take calib.txt of the odometry benchmark; if the poses are the LiDAR's own, write the identity: \
+             Tr: 1 0 0 0 0 1 0 0 0 0 1 0",
+        ));
+    };
+    if camera_from_lidar.determinant().abs() < 1e-6 {
+        return Err(Error::new(path, Place::File, "a Tr that cannot be inverted", "a rotation and a shift"));
+    }
+    Ok(camera_from_lidar)
+}
+
 /// Reads one camera pose a line (world from camera); blank lines are skipped.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use glam::DMat4;
 
-use super::{files_ending, lidar_poses, read_calibration, read_poses};
+use super::{files_ending, lidar_poses, read_camera_from_lidar, read_poses};
 use crate::error::{Error, Place, Result};
 
 /// A sequence's folder and its scans; everything else is looked for when it is asked for.
@@ -92,22 +92,7 @@ impl Sequence {
     /// # Errors
     /// For files that are missing or broken, a calibration without `Tr`, and poses that do not fit the scans.
     pub fn poses(&self) -> Result<Vec<DMat4>> {
-        let calibration = self.folder.join("calib.txt");
-        let Some(camera_from_lidar) = read_calibration(&calibration)?.remove("Tr") else {
-            return Err(Error::new(&calibration, Place::File, "no line Tr:", "the LiDAR's pose as Tr: and 12 numbers")
-                .hint(
-                    "Take calib.txt of the odometry benchmark; if the poses are the LiDAR's own, write the identity: \
-                       Tr: 1 0 0 0 0 1 0 0 0 0 1 0",
-                ));
-        };
-        if camera_from_lidar.determinant().abs() < 1e-6 {
-            return Err(Error::new(
-                &calibration,
-                Place::File,
-                "a Tr that cannot be inverted",
-                "a rotation and a shift",
-            ));
-        }
+        let camera_from_lidar = read_camera_from_lidar(&self.folder.join("calib.txt"))?;
         let path = self.folder.join("poses.txt");
         let poses = lidar_poses(&read_poses(&path)?, &camera_from_lidar);
         let (found, scans) = (poses.len(), self.scans.len());

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use glam::DMat4;
 use occam_scene::PointCloud;
 use occam_scene::error::Place;
-use occam_scene::formats::{ReadOptions, lidar_poses, read_calibration, read_cloud, read_poses, read_trajectory};
+use occam_scene::formats::{ReadOptions, lidar_poses, read_camera_from_lidar, read_cloud, read_poses, read_trajectory};
 
 use super::super::layout::LAYOUTS;
-use super::super::{DataConfig, Frame};
+use super::super::{DataConfig, Frame, first_validation};
 use crate::{Error, Result};
 
 /// Endings of files that hold a scan.
@@ -206,9 +206,7 @@ impl Drives {
             let scans = drive.scans.len();
             // A target wants all scans that follow; a drive too short for that does with what there is.
             let samples = if scans > 2 * config.future_scans { scans - config.future_scans } else { scans };
-            let validating = ((samples as f64 * config.validation_share).round() as usize)
-                .clamp(1, samples.saturating_sub(1).max(1));
-            let border = samples.saturating_sub(validating);
+            let border = first_validation(samples, config.validation_share);
             let gap = config.future_scans.min(border / 4);
             training.extend(drive.first..drive.first + border - gap);
             validation.extend(drive.first + border..drive.first + samples);
@@ -240,10 +238,7 @@ fn poses(folder: &Path, scans: &[PathBuf]) -> Result<(Vec<DMat4>, String)> {
     };
     let calibration = folder.join("calib.txt");
     let (poses, format) = if calibration.is_file() {
-        let Some(camera_from_lidar) = read_calibration(&calibration)?.remove("Tr") else {
-            let expected = "the LiDAR's pose as Tr: and twelve numbers; without calib.txt, poses.txt holds LiDAR poses";
-            return Err(occam_scene::Error::new(&calibration, Place::File, "no line Tr:", expected).into());
-        };
+        let camera_from_lidar = read_camera_from_lidar(&calibration)?;
         (lidar_poses(&read_poses(&file)?, &camera_from_lidar), "KITTI's camera poses, with calib.txt")
     } else {
         let (poses, format) = read_trajectory(&file)?;

@@ -121,7 +121,7 @@ fn splits(
 ) -> Result<Splits> {
     let labels = match &config.labels {
         None => super::built_in_labels("occupancy")?,
-        Some(name) => label_map(name)?,
+        Some(name) => LabelMap::find(name)?,
     };
     super::check_ids(spec, &labels)?;
     let classes = config.labels.is_some().then(|| Classes::new(&labels));
@@ -136,18 +136,6 @@ fn splits(
     });
     let part = |samples| Arc::new(OwnScans { shared: Arc::clone(&shared), samples });
     Ok(Splits { training: part(training), validation: part(validation), notes })
-}
-
-/// The label map of that name, or in that TOML file.
-fn label_map(name: &str) -> Result<LabelMap> {
-    if let Some(map) = LabelMap::built_in(name) {
-        return Ok(map);
-    }
-    LabelMap::read(Path::new(name)).map_err(|mut error| {
-        let known = LabelMap::built_in_names().collect::<Vec<_>>().join(", ");
-        error.hint = format!("data.labels is a TOML file, or one of {known}. {}", error.hint);
-        error.into()
-    })
 }
 
 impl Dataset for OwnScans {

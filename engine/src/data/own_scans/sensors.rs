@@ -10,8 +10,8 @@ use occam_scene::error::Place;
 use occam_scene::formats::{ReadOptions, read_cloud};
 use occam_scene::{GridSpec, PointCloud};
 
-use super::super::DataConfig;
 use super::super::rng::Rng;
+use super::super::{DataConfig, first_validation};
 use super::dense::DenseCloud;
 use super::look;
 use super::target::Target;
@@ -275,9 +275,8 @@ fn place(
     notes: &mut Vec<String>,
 ) -> occam_scene::Result<(Vec<Sensor>, usize)> {
     let border = Border::new(ground, config.validation_share, spec);
-    let validating =
-        ((config.virtual_scans as f64 * config.validation_share).round() as usize).clamp(1, config.virtual_scans - 1);
-    let wanted = [config.virtual_scans - validating, validating];
+    let training = first_validation(config.virtual_scans, config.validation_share);
+    let wanted = [training, config.virtual_scans - training];
     let columns: Vec<((i64, i64), f64)> = ground.0.iter().map(|(column, height)| (*column, *height)).collect();
     let mut found: [Vec<Sensor>; 2] = Default::default();
     let mut free = 0_usize;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use glam::{DMat4, DVec3};
 use occam_scene::rays::{self, RayState};
-use occam_scene::{GridSpec, LabelMap, PointCloud};
+use occam_scene::{GridSpec, LabelMap, PointCloud, Votes};
 
 /// Ids of a label column to class ids.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ pub struct Target<'a> {
     states: Vec<RayState>,
     /// Without classes: voxels that hold a point.
     occupied: Vec<bool>,
-    /// With classes, one entry a point: its voxel (high) and class (low eight bits).
-    votes: Vec<u64>,
+    /// With classes, for one of them each.
+    votes: Votes,
 }
 
 /// Class of a voxel that holds points, where there are only two.
@@ -52,7 +52,7 @@ const OCCUPIED: u8 = 1;
 impl<'a> Target<'a> {
     pub fn new(spec: &'a GridSpec, classes: Option<&'a Classes>) -> Self {
         let occupied = if classes.is_none() { vec![false; spec.len()] } else { Vec::new() };
-        Self { spec, classes, states: vec![RayState::Unknown; spec.len()], occupied, votes: Vec::new() }
+        Self { spec, classes, states: vec![RayState::Unknown; spec.len()], occupied, votes: Votes::default() }
     }
 
     /// Adds points and rays of a scan that `motion` takes into the frame of the grid; points nearer than `min_range_m` to
@@ -96,30 +96,21 @@ impl<'a> Target<'a> {
         for (index, point) in points {
             if let Some(voxel) = self.spec.voxel_of(point) {
                 let id = labels.get(index).copied().unwrap_or_default();
-                self.votes.push((self.spec.index(voxel) as u64) << 8 | u64::from(classes.of(id)?));
+                self.votes.add(self.spec.index(voxel), classes.of(id)?.into());
             }
         }
         Ok(())
     }
 
     /// Class ids in the order of the grid.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
         let Self { spec, .. } = self;
         let known = |state: &RayState| if *state == RayState::Free { spec.empty_id } else { spec.ignore_id };
         let mut labels: Vec<u8> = self.states.iter().map(known).collect();
         for (label, _) in labels.iter_mut().zip(&self.occupied).filter(|(_, occupied)| **occupied) {
             *label = OCCUPIED;
         }
-        // The class with the most votes; the lowest of equals.
-        self.votes.sort_unstable();
-        let mut best = (u64::MAX, 0);
-        for same in self.votes.chunk_by(|a, b| a == b) {
-            let voxel = same[0] >> 8;
-            if voxel != best.0 || same.len() > best.1 {
-                best = (voxel, same.len());
-                labels[voxel as usize] = same[0] as u8;
-            }
-        }
+        self.votes.count(|voxel, class| labels[voxel] = class as u8);
         labels
     }
 }

@@ -211,6 +211,9 @@ fn kitti_poses_go_through_the_calibration_and_by_number() {
     assert_eq!(splits.training.sample(0).unwrap().target.labels, [0, 0, 0, 1, 0, 1]);
     fs::write(folder.path().join("calib.txt"), "P0: 1 0 0 0 0 1 0 0 0 0 1 0\n").unwrap();
     assert!(refusal(folder.path()).contains("no line Tr:"));
+    // Its inverse would make every pose NaN, and every target empty.
+    fs::write(folder.path().join("calib.txt"), "Tr: 0 0 0 0 0 0 0 0 0 0 0 0\n").unwrap();
+    assert!(refusal(folder.path()).contains("a Tr that cannot be inverted"));
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn a_label_column_trains_its_classes_when_a_map_is_named() {
     assert!(missing.contains("no-such-map") && missing.contains("semantic-kitti"), "{missing}");
     let no_file =
         opened(folder.path(), &named(&folder.path().display().to_string()), &row()).err().unwrap().to_string();
-    assert!(no_file.contains("data.labels is a TOML file"), "{no_file}");
+    assert!(no_file.contains("A label map is a TOML file, or one of demo,"), "{no_file}");
     fs::write(&map, text.replace("empty_id = 0", "empty_id = 3")).unwrap();
     let broken = opened(folder.path(), &named(&map.display().to_string()), &row()).err().unwrap().to_string();
     assert!(broken.contains("map.toml") && broken.contains("empty_id is 3"), "{broken}");

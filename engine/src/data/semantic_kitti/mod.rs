@@ -6,7 +6,6 @@ mod open;
 mod tests;
 
 pub use build::{BuildOptions, BuildReport, BuiltSequence, build_targets};
-pub(super) use open::first_validation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

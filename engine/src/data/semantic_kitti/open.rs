@@ -9,7 +9,7 @@ use occam_scene::error::Place;
 use occam_scene::formats::{Sequence, folders_with, sequence_folders, voxel_factor, voxel_grid};
 use occam_scene::{GridSpec, LabelMap};
 
-use super::super::{DataConfig, TargetSource};
+use super::super::{DataConfig, TargetSource, first_validation};
 use super::{Recording, Source};
 use crate::{Error, Result};
 
@@ -141,12 +141,6 @@ pub(super) fn split(recordings: &[Recording], config: &DataConfig, rules: &Targe
         validation.extend(samples[first..].iter().map(|scan| (number, *scan)));
     }
     (training, validation)
-}
-
-/// First of `samples` that validates: the last `share` do, at least one, and at least one trains where there are two.
-pub(in crate::data) fn first_validation(samples: usize, share: f64) -> usize {
-    let validating = ((samples as f64 * share).round() as usize).clamp(1, samples.saturating_sub(1).max(1));
-    samples - validating.min(samples)
 }
 
 /// What the user should know before training: voxels that are not those of their scan (the first of each sequence is

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::Benchmark;
 use super::rows::Rows;
 use crate::error::Result;
-use crate::formats::bytes::has_extension;
-use crate::formats::npy::{Array, Values, read_npy};
+use crate::formats::bytes::{has_extension, is_in_folder};
+use crate::formats::npy::{Array, read_npy};
 use crate::formats::npz::read_npz;
 
 /// What a file holds, unpacked once.
@@ -43,16 +43,12 @@ impl Content {
 pub(super) fn name_fits(path: &Path, benchmark: Benchmark) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match benchmark {
-        Benchmark::SemanticKitti => has_extension(path, &["label"]) && folder_is(path, "voxels"),
+        Benchmark::SemanticKitti => has_extension(path, &["label"]) && is_in_folder(path, "voxels"),
         Benchmark::Occ3dNuscenes | Benchmark::OpenOcc => has_extension(path, &["npz"]),
         Benchmark::OccNet => name.ends_with("_occ.npy"),
         Benchmark::SurroundOcc | Benchmark::OpenOccupancy => has_extension(path, &["npy"]),
-        Benchmark::CarlaSc => has_extension(path, &["label"]) && folder_is(path, "evaluation"),
+        Benchmark::CarlaSc => has_extension(path, &["label"]) && is_in_folder(path, "evaluation"),
     }
-}
-
-fn folder_is(path: &Path, name: &str) -> bool {
-    path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name)
 }
 
 fn archive(arrays: &[(String, Array)]) -> Option<Benchmark> {
@@ -85,7 +81,7 @@ fn list(path: &Path, array: &Array) -> Option<Benchmark> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match array.shape.as_slice() {
         [_, 2] if name.ends_with("_occ.npy") => Some(Benchmark::OccNet),
-        [_, 4 | 7] if folder_is(path, "occupancy") => Some(Benchmark::OpenOccupancy),
+        [_, 4 | 7] if is_in_folder(path, "occupancy") => Some(Benchmark::OpenOccupancy),
         // Points have seven columns as well; voxels have whole numbers.
         [_, 7] => within(array, [40, 512, 512], 6).then_some(Benchmark::OpenOccupancy),
         [_, 4] => match (within(array, [200, 200, 16], 3), within(array, [40, 512, 512], 3)) {
@@ -101,8 +97,7 @@ fn list(path: &Path, array: &Array) -> Option<Benchmark> {
 fn within(array: &Array, ends: [i64; 3], label: usize) -> bool {
     let columns = array.shape.last().copied().unwrap_or(0);
     let rows = Rows { values: &array.values, columns };
-    !matches!(&array.values, Values::U8(v) if v.is_empty())
-        && rows.len() > 0
+    rows.len() > 0
         && (0..rows.len()).all(|row| {
             (0..3).all(|axis| rows.whole(row, axis).is_some_and(|v| (0..ends[axis]).contains(&v)))
                 && rows.whole(row, label).is_some_and(|id| (0..256).contains(&id))
