@@ -11,9 +11,10 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use occam_engine::Error;
 use occam_engine::gpu::{self, DeviceChoice};
-use occam_engine::losses::{class_weights, cross_entropy, downscale_target};
+use occam_engine::losses::{class_weights, cross_entropy};
 use occam_engine::models::Network;
 use occam_engine::ops::conv3x3;
+use occam_engine::scene::downscale_target;
 
 fn cpu() -> Device {
     gpu::open(&DeviceChoice::Cpu).unwrap().device

@@ -21,7 +21,8 @@ const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub struct TrainArgs {
-    /// Folder of scans with poses, one dense cloud, or a folder in SemanticKITTI's layout; without it, the demo world
+    /// Folder of scans with poses, one dense cloud, a folder in SemanticKITTI's layout, or scans with the ground truth of a
+    /// benchmark; without it, the demo world
     data: Option<PathBuf>,
 
     /// Run without a window. There is no window yet, so this only silences the line that says so

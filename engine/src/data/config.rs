@@ -35,7 +35,8 @@ pub struct DataConfig {
     /// Of a folder of scans: scans after the input scan that make the target with it. Of one dense cloud, both together:
     /// virtual scans around the input that decide what is known.
     pub future_scans: usize,
-    /// Of a folder of scans: points nearer to the sensor do not make the target, they are what carries it; metres.
+    /// Of a folder of scans: points nearer to the sensor do not make the target, they are what carries it; metres. In
+    /// SemanticKITTI's layout the network does not see them either.
     #[serde(default)]
     pub min_range_m: f64,
     /// Of SemanticKITTI's layout: points farther from the sensor do not count, metres.

@@ -5,6 +5,7 @@ mod batch;
 mod config;
 mod demo;
 mod intensity;
+mod kept;
 mod layout;
 mod loader;
 mod own_scans;

@@ -4,13 +4,12 @@
 //! A pair lies in one frame: that of its benchmark (`formats::benchmarks::Frame`). The sets that are made from nuScenes
 //! hold no scans; put each LiDAR sweep, moved into the frame of the set, beside its ground truth.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use occam_scene::error::Place;
 use occam_scene::formats::benchmarks::{Benchmark, GroundTruth};
-use occam_scene::formats::{ReadOptions, files_ending, read_cloud};
+use occam_scene::formats::{ReadOptions, files_ending, list, read_cloud};
 use occam_scene::{GridSpec, LabelMap};
 
 use super::{DataConfig, Dataset, Sample};
@@ -103,16 +102,8 @@ fn carla_drives(path: &Path) -> Result<Vec<Vec<Pair>>> {
 
 /// Folders in a folder, in order of their names; none where there is no folder.
 fn folders(path: &Path) -> Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        return Ok(Vec::new());
-    }
-    let failed = |error: std::io::Error| occam_scene::Error::io(path, &error);
-    let mut folders = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed)? {
-        folders.push(entry.map_err(failed)?.path());
-    }
+    let mut folders = list(path)?;
     folders.retain(|folder| folder.is_dir());
-    folders.sort();
     Ok(folders)
 }
 
@@ -242,6 +233,8 @@ impl Dataset for PairedScans {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::data::Layout;
 

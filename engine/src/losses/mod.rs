@@ -12,6 +12,5 @@ mod total;
 pub use class_weights::class_weights;
 pub use config::{ClassWeights, LossConfig};
 pub use cross_entropy::cross_entropy;
-pub use occam_scene::downscale_target;
 pub use targets::Targets;
 pub use total::Losses;

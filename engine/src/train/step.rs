@@ -3,13 +3,13 @@
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Tensor};
-use occam_scene::GridSpec;
+use occam_scene::{GridSpec, downscale_target};
 
 use super::input::input;
 use super::optimizer::{clip, squared_norm};
 use super::{InputConfig, OptimConfig, Optimizer};
 use crate::data::Batch;
-use crate::losses::{Losses, Targets, downscale_target};
+use crate::losses::{Losses, Targets};
 use crate::models::Network;
 use crate::{Error, Result};
 

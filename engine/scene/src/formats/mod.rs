@@ -36,7 +36,7 @@ pub use npy::{Array, Values, read_npy};
 pub use npz::{read_npz, write_npz_semantics};
 pub use ply::{VoxelShape, write_cloud_ply, write_voxels_ply};
 pub use poses::{lidar_poses, read_calibration, read_camera_from_lidar, read_poses};
-pub use semantic_kitti::{files_ending, folders_with, sequence_folders};
+pub use semantic_kitti::{files_ending, folders_with, list, sequence_folders};
 pub use sequence::Sequence;
 pub use trajectory::{PoseFormat, read_trajectory, write_trajectory};
 pub use voxels::{

@@ -42,8 +42,11 @@ pub fn files_ending(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What a folder holds, in order of the names; nothing where there is no folder.
-fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+/// Files and folders in a folder, in order of their names; none where there is no such folder.
+///
+/// # Errors
+/// For a folder that cannot be listed.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use glam::DMat4;
 use occam_scene::PointCloud;
 use occam_scene::error::Place;
-use occam_scene::formats::{ReadOptions, lidar_poses, read_camera_from_lidar, read_cloud, read_poses, read_trajectory};
+use occam_scene::formats::{
+    ReadOptions, lidar_poses, list, read_camera_from_lidar, read_cloud, read_poses, read_trajectory,
+};
 
 use super::super::layout::LAYOUTS;
 use super::super::{DataConfig, Frame, first_validation};
@@ -61,18 +63,11 @@ pub struct DriveInfo {
 pub fn find_scans(folder: &Path) -> Result<Vec<PathBuf>> {
     for name in SCAN_FOLDERS {
         let folder = if name.is_empty() { folder.to_path_buf() } else { folder.join(name) };
-        if !folder.is_dir() {
-            continue;
-        }
-        let failed = |error: std::io::Error| Error::from(occam_scene::Error::io(&folder, &error));
-        let mut scans = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+        let mut scans = list(&folder)?;
+        scans.retain(|path| {
             let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-            if SCANS.contains(&ending.as_str()) && path.is_file() {
-                scans.push(path);
-            }
-        }
+            SCANS.contains(&ending.as_str()) && path.is_file()
+        });
         if !scans.is_empty() {
             scans.sort_by_cached_key(|path| natural(&path.file_name().unwrap_or_default().to_string_lossy()));
             return Ok(scans);

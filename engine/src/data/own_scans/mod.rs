@@ -17,13 +17,13 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use occam_scene::error::Place;
 use occam_scene::{GridSpec, LabelMap, PointCloud};
 
+use super::kept::Kept;
 use super::{DataConfig, Dataset, Sample, Splits};
 use crate::{Error, Result};
 
@@ -55,7 +55,7 @@ struct Shared {
     classes: Option<Classes>,
     config: DataConfig,
     /// Labels of targets that were made, by sample.
-    made: Mutex<BTreeMap<usize, Arc<[u8]>>>,
+    made: Kept<usize, [u8]>,
 }
 
 /// A part of somebody's scans. A sample is named by its number over all scans.
@@ -132,7 +132,7 @@ fn splits(
         labels,
         classes,
         config: config.clone(),
-        made: Mutex::default(),
+        made: Kept::new(CACHE_BYTES / spec.len().max(1)),
     });
     let part = |samples| Arc::new(OwnScans { shared: Arc::clone(&shared), samples });
     Ok(Splits { training: part(training), validation: part(validation), notes })
@@ -169,23 +169,9 @@ impl Shared {
             Source::Drives(drives) => (drives.id(scan), drives.read(scan, self.config.frame)?),
             Source::Virtual(scans) => (format!("place-{scan}"), PointCloud::clone(&*scans.scan(scan))),
         };
-        let kept = self.lock().get(&scan).cloned();
-        let labels = if let Some(labels) = kept {
-            labels
-        } else {
-            let labels: Arc<[u8]> = self.target(scan, &cloud)?.into();
-            let mut made = self.lock();
-            if (made.len() + 1) * self.spec.len() <= CACHE_BYTES {
-                made.insert(scan, Arc::clone(&labels));
-            }
-            labels
-        };
+        let labels = self.made.get(scan, || Ok(self.target(scan, &cloud)?.into()))?;
         let target = occam_scene::VoxelGrid { labels: labels.to_vec(), ..occam_scene::VoxelGrid::empty(self.spec) };
         Ok(Sample { id, cloud, target })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Arc<[u8]>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn target(&self, anchor: usize, own: &PointCloud) -> Result<Vec<u8>> {

@@ -7,9 +7,8 @@ mod tests;
 
 pub use build::{BuildOptions, BuildReport, BuiltSequence, build_targets};
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use glam::DMat4;
 use occam_scene::completion::{CompletionTarget, LabelledScan, TargetBuilder, TargetRules};
@@ -17,6 +16,7 @@ use occam_scene::formats::{ReadOptions, Sequence, read_cloud, read_voxel_target,
 use occam_scene::rays::{self, Occlusion};
 use occam_scene::{AxisOrder, GridSpec, LabelMap, VoxelGrid, downscale_target};
 
+use super::kept::Kept;
 use super::{DataConfig, Dataset, Moment, Sample};
 use crate::{Error, Result};
 
@@ -46,7 +46,7 @@ struct Folder {
     /// For the user, before training.
     notes: Vec<String>,
     /// Targets made from scans, by recording and scan, as many as fit in [`KEPT_BYTES`].
-    made: Mutex<BTreeMap<(usize, usize), Arc<VoxelGrid>>>,
+    made: Kept<(usize, usize), VoxelGrid>,
 }
 
 /// Targets made from scans are kept up to this size in all: making one reads a whole window of scans.
@@ -83,7 +83,8 @@ impl SemanticKittiFolder {
         let recordings = open::recordings(path, config, spec)?;
         let rules = config.rules();
         let (training, validation) = open::split(&recordings, config, &rules);
-        let notes = open::notes(&recordings, &labels, &training, &validation, KEPT_BYTES / spec.len().max(1));
+        let most_kept = KEPT_BYTES / spec.len().max(1);
+        let notes = open::notes(&recordings, &labels, &training, &validation, most_kept);
         let folder = Arc::new(Folder {
             path: path.to_path_buf(),
             recordings,
@@ -91,7 +92,7 @@ impl SemanticKittiFolder {
             labels,
             rules,
             notes,
-            made: Mutex::default(),
+            made: Kept::new(most_kept),
         });
         let part = |samples| Self { folder: Arc::clone(&folder), samples };
         Ok((part(training), part(validation)))
@@ -139,7 +140,7 @@ impl Dataset for SemanticKittiFolder {
             }
             Source::Scans { labels, .. } => {
                 let (anchor, cloud) = LabelledScan::read(&sequence.scans[scan], &labels[scan], map, rules)?;
-                let target = self.folder.made((number, scan), &anchor)?;
+                let target = self.folder.made.get((number, scan), || self.folder.make((number, scan), &anchor))?;
                 Ok(Sample { id, cloud, target: VoxelGrid::clone(&target) })
             }
         }
@@ -153,13 +154,8 @@ impl Dataset for SemanticKittiFolder {
 }
 
 impl Folder {
-    /// The target of a scan, made from the scans around it or kept from before.
-    fn made(&self, place: (usize, usize), anchor: &LabelledScan) -> Result<Arc<VoxelGrid>> {
-        let kept = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(target) = kept().get(&place) {
-            return Ok(Arc::clone(target));
-        }
-        let (number, scan) = place;
+    /// The target of a scan, made from the scans around it.
+    fn make(&self, (number, scan): (usize, usize), anchor: &LabelledScan) -> Result<Arc<VoxelGrid>> {
         let Recording { sequence, source: Source::Scans { labels, world_from_lidar } } = &self.recordings[number]
         else {
             return Err(Error::Failed(format!("sequence {number} has no labelled scans")));
@@ -171,12 +167,7 @@ impl Folder {
         let cast =
             |spec: &GridSpec, occupied: &[bool], sensors: &[[f32; 3]]| Ok(rays::occlusion(spec, occupied, sensors));
         let target = target(&self.spec, &self.rules, world_from_lidar, scan, anchor, &mut read, cast)?;
-        let target = Arc::new(target.classes(&self.labels).map_err(Error::Failed)?);
-        let mut kept = kept();
-        if (kept.len() + 1).saturating_mul(self.spec.len()) <= KEPT_BYTES {
-            kept.insert(place, Arc::clone(&target));
-        }
-        Ok(target)
+        Ok(Arc::new(target.classes(&self.labels).map_err(Error::Failed)?))
     }
 }
 
