@@ -346,7 +346,8 @@ mod tests {
         let error = set("grid.counts", "[2048, 2048, 1024]").unwrap_err();
         assert!(error.exit_code() == 3 && error.to_string().contains("2^31"), "{error}");
         assert!(message(set("steps.steps", "0")).contains("steps.epochs"));
-        assert!(message(set("loss.cross_entropy", "0")).contains("loss.lovasz"));
+        let no_loss = ["loss.cross_entropy", "loss.lovasz"].map(|key| (key.to_owned(), "0".to_owned()));
+        assert!(message(TrainConfig::from_layers("demo", None, &no_loss)).contains("loss.focal"));
     }
 
     #[test]
