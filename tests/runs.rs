@@ -180,7 +180,9 @@ fn a_run_trains_scores_and_predicts_in_every_format() {
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["000007.label", "000007.png"]);
+    assert_eq!(names, ["000007.label"]);
+    let png = ["predict", &model, "000007.bin", "-o", "x.png", "--format", "ply", "--device", "cpu"];
+    fails(folder.path(), &png, 2, &["x.png", "--format says ply", "-o x.ply"]);
 
     // No scan: a demo world, the same for the same seed.
     for name in ["demo-a.label", "demo-b.label"] {
@@ -221,6 +223,8 @@ fn json_output_of_a_run_is_json_only_and_complete() {
     assert_eq!(kinds.last(), Some(&"done"), "{kinds:?}");
     let steps: Vec<u64> = events.iter().filter(|e| e["event"] == "step").map(|e| e["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [1, 2, 3, 4]);
+    let preparing: Vec<&str> = events.iter().filter_map(|e| e["what"].as_str()).collect();
+    assert!(preparing.starts_with(&["counting classes"]) && preparing.contains(&"scoring baselines"), "{preparing:?}");
     let done = events.last().unwrap();
     assert!(done["validation"]["iou"].is_number() && done["peak_bytes"].as_u64().unwrap() > 0, "{done}");
     assert!(done["baselines"].as_array().unwrap().len() >= 3, "{done}");
@@ -368,9 +372,38 @@ fn a_stopped_run_goes_on_where_it_was() {
     assert!(stopped < 150, "stopped at {stopped}");
 
     let events = json_lines(&works(folder.path(), &["resume", "runs/r", "--log-format", "json"]));
+    assert_eq!(events[0]["steps_before"], stopped);
     let first = events.iter().find(|e| e["event"] == "step").unwrap();
     assert_eq!(first["step"], stopped + 1);
     let done = events.last().unwrap();
     assert_eq!((&done["steps"], &done["interrupted"]), (&150.into(), &false.into()));
-    fails(folder.path(), &["resume", "runs/none"], 2, &["runs/none"]);
+    fails(folder.path(), &["resume", "runs/none"], 2, &["runs/none", "before its first step"]);
+
+    // A run that is done is not done again.
+    let text = works(folder.path(), &["resume", "runs/r"]);
+    assert!(text.contains("complete") && text.contains("150 steps") && text.contains("--weights runs/r"), "{text}");
+    assert!(!text.contains("validation"), "{text}");
+}
+
+/// Settings and flags of one command line are judged together.
+#[test]
+fn a_grid_of_flags_and_settings_is_checked_as_a_whole() {
+    let folder = folder();
+    // With the counts of the preset this grid lies left of the sensor, and cannot be flipped.
+    let args = ["train", "--no-gui", "--preset", "tiny", "--device", "cpu", "--steps", "1", "--name", "g"];
+    let small = ["--set", "data.demo_train=2", "--set", "data.demo_validation=1"];
+    let grid = ["--set", "grid.origin_m=[0.0, -30.0, -2.4]", "--grid", "16x64x8"];
+    works(folder.path(), &[args.as_slice(), &small, &grid].concat());
+    let config = fs::read_to_string(folder.path().join("runs/g/config.toml")).unwrap();
+    assert!(config.contains("-30.0") && config.contains("64"), "{config}");
+}
+
+#[test]
+fn the_data_decide_the_preset_and_the_header_says_so() {
+    let folder = folder();
+    semantic_kitti(folder.path(), 3, |_| vec![40; scan().len() / 16]);
+    let args = ["train", ".", "--no-gui", "--device", "cpu", "--grid", "32x32x8", "--steps", "1"];
+    let text = works(folder.path(), &args);
+    assert!(text.contains("preset      semantic-kitti-small (chosen by the data)"), "{text}");
+    assert!(text.contains("grid        32x32x8 voxels of 0.4 m"), "{text}");
 }

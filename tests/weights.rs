@@ -37,6 +37,7 @@ fn weights_of_pytorch_become_a_run_that_predicts_and_trains_on() {
         fails(folder.path(), &predict, 2, &["runs/theirs/checkpoints/0/state.json", word]);
     }
     std::fs::write(&state, &text).unwrap();
+    fails(folder.path(), &["eval", "runs/theirs", "--device", "cpu"], 2, &["no validation data", "name DATA"]);
     fails(folder.path(), &["resume", "runs/theirs"], 2, &["imported weights", "--weights runs/theirs"]);
     fails(folder.path(), &args, 2, &["theirs exists already"]);
     // The demo world has other classes.
@@ -46,7 +47,7 @@ fn weights_of_pytorch_become_a_run_that_predicts_and_trains_on() {
         folder.path(),
         &demo,
         2,
-        &["lmscnet-ss.pt", "expected shape", "lmscnet-ss for 3 classes, grids 8 voxels high"],
+        &["lmscnet-ss.pt", "expected shape", "lmscnet-ss for 3 classes, grids 8 voxels high", "for 12 classes"],
     );
     // A run of ours can be trained on from.
     works(folder.path(), &[train[..8].to_vec(), vec!["--name", "first"]].concat());

@@ -17,7 +17,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 3 does not fit in memory;
-75 stopped by SIGTERM, saved; 130 stopped by Ctrl-C, saved.
+130 stopped by Ctrl-C; 143 stopped by SIGTERM, or 75 where that saved a run to resume.
 
 Start here: occam train --no-gui";
 

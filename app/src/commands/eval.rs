@@ -7,10 +7,11 @@ use clap::Args;
 use occam_engine::data::{self, Splits};
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::scene::metrics::{AbsentPolicy, Scores};
-use occam_engine::train::{self, Model, load_model};
+use occam_engine::train::{self, Model, checkpoint, load_model};
 use occam_engine::{Error, Progress, ProgressFn};
 use serde_json::json;
 
+use crate::fail::usage;
 use crate::print::{Output, human, scores};
 use crate::signals::Signals;
 
@@ -18,7 +19,8 @@ use crate::signals::Signals;
 pub struct EvalArgs {
     /// Run folder, checkpoint folder or weights file
     model: PathBuf,
-    /// Data that `occam train` takes, of which the validation part counts [default: the data of the model's run]
+    /// Any data that `occam train` takes: scans with poses, one dense cloud, a folder of SemanticKITTI or CarlaSC, or pairs
+    /// of a scan and its ground truth. The part that a run would validate on counts [default: the data of the model's run]
     data: Option<PathBuf>,
 
     /// How classes that occur neither in truth nor in the prediction enter the mIoU: zero (SemanticKITTI), skip (Occ3D)
@@ -37,6 +39,10 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
         out.note(notice);
     }
     let model = load_model(&args.model, &device.device)?;
+    let imported = checkpoint::read_state(&checkpoint::find(&args.model, true)?)?.total_steps == 0;
+    if imported && args.data.is_none() {
+        return Err(usage("imported weights have no validation data; name DATA"));
+    }
     let mut config = model.config.data.clone();
     if let Some(folder) = &args.data {
         config.path = Some(folder.clone());
@@ -83,6 +89,7 @@ pub fn run(args: &EvalArgs, out: Output) -> anyhow::Result<u8> {
     out.line("")?;
     out.result(scores::table(&columns, &classes))?;
     let absent = match args.absent {
+        _ if scores::one_class(classes.len()) => "free space and one class",
         AbsentPolicy::Zero => "classes that occur nowhere count as 0 in the mIoU (--absent zero)",
         AbsentPolicy::Skip => "classes that occur nowhere are left out of the mIoU (--absent skip)",
         AbsentPolicy::Error => "every class occurs (--absent error)",

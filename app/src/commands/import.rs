@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::fail::usage;
 use crate::parse;
-use crate::print::{Output, program, shell_word};
+use crate::print::{Output, human, program, shell_word};
 
 #[derive(Args)]
 pub struct ImportArgs {
@@ -64,6 +64,7 @@ pub fn run(args: &ImportArgs, out: Output) -> anyhow::Result<u8> {
     if config.runs.as_os_str().is_empty() {
         config.runs = PathBuf::from(".");
     }
+    let flags = matching_flags(&config)?;
     let run = train::import(&args.weights, config, labels.clone())?;
 
     let classes: Vec<&str> = labels.classes.iter().map(|class| class.name.as_str()).collect();
@@ -77,14 +78,13 @@ pub fn run(args: &ImportArgs, out: Output) -> anyhow::Result<u8> {
         "classes": classes,
     }))?;
     out.line(format!("network  {info}"))?;
-    let [size, origin] = [grid.voxel_size_m, grid.origin_m].map(|values| values.map(|v| v.to_string()));
-    let counts = grid.counts.map(|n| n.to_string()).join("x");
-    out.line(format!("grid     {counts} voxels of {} m from {} m", size.join(" x "), origin.join(", ")))?;
+    let origin = grid.origin_m.map(|v| v.to_string());
+    out.line(format!("grid     {} from {} m", human::grid(&grid), origin.join(", ")))?;
     out.line(format!("classes  {}", classes.join(", ")))?;
     out.result(format!("{}\n", run.display()))?;
     let (program, run) = (program(), shell_word(&run.to_string_lossy()));
     out.line(format!("\nPredict with it: {program} predict {run} SCAN -o out.png"))?;
-    out.line(format!("Train from it:   {program} train DATA --weights {run}"))?;
+    out.line(format!("Train from it:   {program} train DATA --weights {run} {flags}"))?;
     Ok(0)
 }
 
@@ -131,6 +131,42 @@ impl ImportArgs {
             labels.len()
         )))
     }
+}
+
+/// Flags of `train` for network and grid of the run: the preset that has them, and what it lacks.
+fn matching_flags(config: &TrainConfig) -> anyhow::Result<String> {
+    let mut base = TrainConfig::from_layers("demo", None, &[])?;
+    for (name, _) in train::presets() {
+        let preset = TrainConfig::from_layers(name, None, &[])?;
+        if preset.grid == config.grid {
+            base = preset;
+            break;
+        }
+    }
+    let mut sets = Vec::new();
+    if base.model.network != config.model.network {
+        sets.push(format!("model.network={}", config.model.network));
+    }
+    let (own, new) = (base.grid, config.grid);
+    for (key, differs, value) in [
+        ("origin_m", own.origin_m != new.origin_m, format!("{:?}", new.origin_m)),
+        ("voxel_size_m", own.voxel_size_m != new.voxel_size_m, format!("{:?}", new.voxel_size_m)),
+        ("counts", own.counts != new.counts, format!("{:?}", new.counts)),
+        ("empty_id", own.empty_id != new.empty_id, new.empty_id.to_string()),
+        ("ignore_id", own.ignore_id != new.ignore_id, new.ignore_id.to_string()),
+    ] {
+        if differs {
+            sets.push(format!("grid.{key}={value}"));
+        }
+    }
+    let around = |axis: usize| new.origin_m[axis] < 0.0 && new.end_m()[axis] > 0.0;
+    for (axis, (name, flip)) in [("x", base.augment.flip_x), ("y", base.augment.flip_y)].into_iter().enumerate() {
+        if flip && !around(axis) {
+            sets.push(format!("augment.flip_{name}=false"));
+        }
+    }
+    let sets = sets.iter().map(|set| format!(" --set {}", shell_word(set)));
+    Ok(format!("--preset {}{}", base.preset, sets.collect::<String>()))
 }
 
 /// Classes without names, the first of them free space.

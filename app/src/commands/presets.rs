@@ -3,7 +3,7 @@
 use occam_engine::train::{TrainConfig, presets};
 use serde_json::json;
 
-use crate::print::{Output, Table};
+use crate::print::{Output, Table, human};
 
 pub fn run(out: Output) -> anyhow::Result<u8> {
     let mut table = Table::new(["preset", "grid", "voxel", "network", "for"]).left(&[1, 2, 3, 4]);
@@ -21,7 +21,7 @@ pub fn run(out: Output) -> anyhow::Result<u8> {
         let same = voxel.iter().all(|edge| *edge == voxel[0]);
         table.row([
             name.to_owned(),
-            config.grid.counts.map(|n| n.to_string()).join("x"),
+            human::counts(config.grid.counts),
             format!("{} m", if same { voxel[0].clone() } else { voxel.join("x") }),
             network.clone(),
             about.to_owned(),

@@ -8,6 +8,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use occam_engine::Error;
 use occam_engine::data::{self, Layout};
+use occam_engine::scene::GridSpec;
+use occam_engine::scene::formats::benchmarks::Benchmark;
 use occam_engine::session::{Command, Event, Session, StepRecord, Summary};
 use occam_engine::train::TrainConfig;
 
@@ -21,15 +23,16 @@ const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub struct TrainArgs {
-    /// Folder of scans with poses, one dense cloud, a folder in SemanticKITTI's layout, or scans with the ground truth of a
-    /// benchmark; without it, the demo world
+    /// Folder of scans with poses, one dense cloud, a folder of SemanticKITTI or of CarlaSC, or pairs of a scan and the
+    /// ground truth of a benchmark (NAME.bin beside NAME.npz); without it, the demo world
     data: Option<PathBuf>,
 
     /// Run without a window. There is no window yet, so this only silences the line that says so
     #[arg(long)]
     no_gui: bool,
-    /// Starting point of all settings; `occam presets` lists them [default: own-scans for scans without labels, else
-    /// demo]. Decides most of the memory
+    /// Starting point of all settings; `occam presets` lists them [default: by the data: own-scans for scans without
+    /// labels, semantic-kitti-small for SemanticKITTI, carla-sc for CarlaSC, else demo, for pairs of other benchmarks with
+    /// their grid]. Decides most of the memory
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     /// Weights to start from: .safetensors, .pt or .pth, or the folder of a run [default: none, random weights]. Costs no
@@ -98,14 +101,25 @@ enum Precision {
 }
 
 impl TrainArgs {
-    fn preset(&self) -> anyhow::Result<&str> {
-        Ok(match (&self.preset, &self.data) {
-            (Some(preset), _) => preset,
-            (None, Some(path)) => match data::layout(path)? {
-                Layout::Scans(_) | Layout::Cloud(_) => "own-scans",
-                Layout::SemanticKitti | Layout::Pairs(_) => "demo",
+    /// Name of the preset, and the grid that takes the place of the preset's.
+    fn preset(&self) -> anyhow::Result<(&str, Option<GridSpec>)> {
+        let path = match (&self.preset, &self.data) {
+            (Some(preset), _) => return Ok((preset, None)),
+            (None, None) => return Ok(("demo", None)),
+            (None, Some(path)) => path,
+        };
+        // Voxel files from elsewhere are the labels of scans that have none.
+        if self.sets.iter().any(|(key, _)| key == "data.voxels") {
+            return Ok(("semantic-kitti-small", None));
+        }
+        Ok(match data::layout(path)? {
+            Layout::Scans(_) | Layout::Cloud(_) => ("own-scans", None),
+            Layout::SemanticKitti => ("semantic-kitti-small", None),
+            Layout::Pairs(pairs) => match pairs.benchmark() {
+                Benchmark::CarlaSc => ("carla-sc", None),
+                Benchmark::SemanticKitti => ("semantic-kitti", None),
+                other => ("demo", Some(other.spec())),
             },
-            (None, None) => "demo",
         })
     }
 
@@ -118,7 +132,8 @@ impl TrainArgs {
                  {name} and lose small terms; leave the flag out"
             )));
         }
-        let mut config = TrainConfig::from_layers(self.preset()?, self.config.as_deref(), &self.sets)?;
+        let (preset, grid) = self.preset()?;
+        let mut config = TrainConfig::unchecked(preset, grid.as_ref(), self.config.as_deref(), &self.sets)?;
         if let Some(data) = &self.data {
             config.data.path = Some(data.clone());
         }
@@ -143,7 +158,8 @@ impl TrainArgs {
         Ok(config)
     }
 
-    /// The grid keeps its floor and where the sensor stands in it: at the same share of its length and width.
+    /// The grid keeps its floor and where the sensor stands in it: at the same share of its length and width, unless its
+    /// corner was set.
     fn resize_grid(&self, config: &mut TrainConfig) {
         if self.grid.is_none() && self.voxel.is_none() {
             return;
@@ -152,6 +168,9 @@ impl TrainArgs {
         let new = &mut config.grid;
         new.counts = self.grid.unwrap_or(old.counts);
         new.voxel_size_m = self.voxel.map_or(old.voxel_size_m, |edge| [edge; 3]);
+        if self.sets.iter().any(|(key, _)| key == "grid.origin_m") {
+            return;
+        }
         for axis in 0..2 {
             let before = old.voxel_size_m[axis] * old.counts[axis] as f32;
             let after = new.voxel_size_m[axis] * new.counts[axis] as f32;
@@ -185,7 +204,8 @@ pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
         out.note("the window is not there yet; training runs without it, as with --no-gui");
     }
     let signals = Signals::install().context("cannot listen for Ctrl-C")?;
-    let printer = TrainPrinter::new(out, config.data.path.as_deref());
+    let by_data = args.preset.is_none() && args.data.is_some();
+    let printer = TrainPrinter::new(out, &config).chosen_by_data(by_data);
     watch(&Session::start(config)?, printer, &signals, args.vram, out)
 }
 
@@ -223,7 +243,7 @@ pub fn watch(
                 printer.event(&event);
                 match event {
                     Event::Failed(Error::Interrupted) => {
-                        out.note("stopped before the first step; there was nothing to save");
+                        out.note(printer.nothing_saved());
                         return Ok(signals.exit_code());
                     }
                     Event::Failed(error) => return Err(error.into()),

@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use occam_engine::scene::GridSpec;
+
 /// Bytes in binary units: `512 B`, `1.5 GiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -43,6 +45,18 @@ pub fn duration(seconds: f64) -> String {
         0..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
         _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
     }
+}
+
+/// Counts of a grid: `64x64x16`.
+pub fn counts(counts: [usize; 3]) -> String {
+    counts.map(|n| n.to_string()).join("x")
+}
+
+/// A grid: `64x64x16 voxels of 0.4 m`, or of three edges `0.4 x 0.4 x 0.375 m`.
+pub fn grid(grid: &GridSpec) -> String {
+    let [x, y, z] = grid.voxel_size_m;
+    let edges = if x == y && y == z { format!("{x}") } else { format!("{x} x {y} x {z}") };
+    format!("{} voxels of {edges} m", counts(grid.counts))
 }
 
 /// A share as a percentage with one decimal; `-` when there is none.
@@ -106,6 +120,10 @@ mod tests {
         assert_eq!(duration(12.34), "12.3 s");
         assert_eq!(duration(185.0), "3 min 05 s");
         assert_eq!(duration(7800.0), "2 h 10 min");
+        let cubes = GridSpec::new([0.0; 3], [0.4; 3], [64, 64, 16]);
+        assert_eq!(grid(&cubes), "64x64x16 voxels of 0.4 m");
+        let flat = GridSpec::new([0.0; 3], [0.4, 0.4, 0.375], [128, 128, 8]);
+        assert_eq!(grid(&flat), "128x128x8 voxels of 0.4 x 0.4 x 0.375 m");
         assert_eq!(percent(f64::NAN), "-");
         assert_eq!(percent(0.4567), "45.7 %");
     }

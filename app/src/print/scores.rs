@@ -5,8 +5,13 @@ use serde_json::{Value, json};
 
 use super::{Table, human};
 
+/// Whether free space and one class are all there is, so that mIoU and the IoU of the class are the IoU again.
+pub fn one_class(classes: usize) -> bool {
+    classes == 2
+}
+
 /// One column of scores each, one row a metric, then one a class. Free space and classes that occur nowhere are left
-/// out or shown as `-`.
+/// out or shown as `-`; of a single class only the IoU is shown.
 pub fn table(columns: &[(&str, &Scores)], classes: &[String]) -> Table {
     let header = std::iter::once(String::new()).chain(columns.iter().map(|(name, _)| (*name).to_owned())).collect();
     let mut table = Table::with_header(header);
@@ -18,8 +23,11 @@ pub fn table(columns: &[(&str, &Scores)], classes: &[String]) -> Table {
     row("IoU (occupied)", &|s| Some(s.iou));
     row("precision", &|s| Some(s.precision));
     row("recall", &|s| Some(s.recall));
-    row("mIoU", &|s| Some(s.miou));
     let length = columns.iter().map(|(_, s)| s.per_class.len()).max().unwrap_or(0);
+    if one_class(length) {
+        return table;
+    }
+    row("mIoU", &|s| Some(s.miou));
     for class in 0..length {
         let of = |s: &Scores| s.per_class.get(class).copied().flatten();
         if columns.iter().any(|(_, s)| of(s).is_some()) {

@@ -8,6 +8,7 @@ use occam_engine::data::{self, Layout};
 use occam_engine::scene::formats;
 use occam_engine::scene::metrics::Scores;
 use occam_engine::session::{Event, RunInfo, StepRecord, Summary};
+use occam_engine::train::TrainConfig;
 use serde_json::{Value, json};
 
 use super::{Output, human, scores};
@@ -22,10 +23,16 @@ pub struct TrainPrinter {
     out: Output,
     /// Names by class id.
     classes: Vec<String>,
-    /// `None` for the demo world.
+    /// As the user named it; `None` for the demo world.
     data: Option<PathBuf>,
+    /// Folder of the run, once it has begun.
+    run: Option<PathBuf>,
+    /// Whether the data decided the preset.
+    by_data: bool,
     bar: Option<ProgressBar>,
     total_steps: usize,
+    /// Steps of earlier sessions.
+    steps_before: usize,
     first_step: Option<Instant>,
     last_line: Option<(Instant, usize)>,
     /// Of the last validation.
@@ -33,23 +40,47 @@ pub struct TrainPrinter {
 }
 
 impl TrainPrinter {
-    /// `data` is the folder as the user named it.
-    pub fn new(out: Output, data: Option<&Path>) -> Self {
+    pub fn new(out: Output, config: &TrainConfig) -> Self {
         Self {
             out,
             classes: Vec::new(),
-            data: data.map(Path::to_path_buf),
+            data: config.data.path.clone(),
+            run: None,
+            by_data: false,
             bar: None,
             total_steps: 0,
+            steps_before: 0,
             first_step: None,
             last_line: None,
             validation: None,
         }
     }
 
+    /// Says in the header that the data decided the preset.
+    #[must_use]
+    pub fn chosen_by_data(self, by_data: bool) -> Self {
+        Self { by_data, ..self }
+    }
+
+    /// The sentence for a run that ended before it took a step.
+    pub fn nothing_saved(&self) -> String {
+        match &self.run {
+            Some(run) if run.exists() => format!("stopped before the next step: {} is as it was", run.display()),
+            Some(run) => {
+                format!("stopped before the first step: nothing was saved, and {} is removed again", run.display())
+            }
+            None => "stopped before the first step: nothing was saved".into(),
+        }
+    }
+
     pub fn event(&mut self, event: &Event) {
         match event {
             Event::Started(info) => self.started(info),
+            Event::Preparing { what, done, total } => {
+                self.json(&json!({ "event": "preparing", "what": what, "done": done, "total": total }));
+                let (done, total) = (human::count(*done), human::counted(*total, "scene"));
+                self.line(&format!("preparing   {what}: {done} of {total}"));
+            }
             Event::Loaded { baselines } => {
                 self.json(&json!({ "event": "loaded", "baselines": scores::json_named(baselines, &self.classes) }));
                 if let Some((name, best)) = baselines.iter().max_by(|a, b| a.1.iou.total_cmp(&b.1.iou)) {
@@ -61,8 +92,10 @@ impl TrainPrinter {
                 self.validation = Some((found.iou, found.miou));
                 let scores = scores::json(found, &self.classes);
                 self.json(&json!({ "event": "evaluated", "step": step, "scores": scores }));
-                let (iou, miou) = (human::percent(found.iou), human::percent(found.miou));
-                self.line(&format!("step {step}: validation IoU {iou}, mIoU {miou}"));
+                self.line(&format!(
+                    "step {step}: validation {}",
+                    scores_text(found.iou, found.miou, &self.classes, ", ")
+                ));
             }
             Event::Checkpoint { step, path } => {
                 self.json(&json!({ "event": "checkpoint", "step": step, "path": path.to_string_lossy() }));
@@ -79,7 +112,8 @@ impl TrainPrinter {
     }
 
     fn started(&mut self, info: &RunInfo) {
-        self.total_steps = info.total_steps;
+        self.run = Some(info.run.clone());
+        (self.total_steps, self.steps_before) = (info.total_steps, info.steps_before);
         self.classes = info.labels.classes.iter().map(|class| class.name.clone()).collect();
         self.json(&json!({
             "event": "started",
@@ -91,7 +125,11 @@ impl TrainPrinter {
             "train_samples": info.train_samples,
             "validation_samples": info.validation_samples,
             "total_steps": info.total_steps,
+            "steps_before": info.steps_before,
             "seed": info.seed,
+            "preset": info.preset,
+            "grid": info.grid.counts,
+            "voxel_size_m": info.grid.voxel_size_m,
             "classes": self.classes,
         }));
         self.line(&format!("device      {}", info.device));
@@ -101,6 +139,9 @@ impl TrainPrinter {
             human::count(info.train_samples),
             human::count(info.validation_samples)
         ));
+        let how = if self.by_data { " (chosen by the data)" } else { "" };
+        self.line(&format!("preset      {}{how}", info.preset));
+        self.line(&format!("grid        {}", human::grid(&info.grid)));
         self.line(&format!("network     {}, {}", info.network, human::counted(info.parameters, "parameter")));
         if info.input.len() > 1 {
             self.line(&format!("sees        {}", info.input.join(", ")));
@@ -133,8 +174,8 @@ impl TrainPrinter {
             .first_step
             .get_or_insert_with(|| now.checked_sub(Duration::from_secs_f64(record.step_ms / 1e3)).unwrap_or(now));
         let left = self.total_steps.saturating_sub(record.step);
-        let per_step = (now - began).as_secs_f64() / record.step.max(1) as f64;
-        let eta = human::duration(per_step * left as f64);
+        let taken = record.step.saturating_sub(self.steps_before);
+        let eta = human::duration(seconds_left((now - began).as_secs_f64(), taken, left));
         let text = self.progress_text(record);
         if let Some(bar) = &self.bar {
             bar.set_prefix(eta);
@@ -157,7 +198,7 @@ impl TrainPrinter {
     fn progress_text(&self, record: &StepRecord) -> String {
         let mut parts = vec![format!("loss {:.4}", record.loss)];
         if let Some((iou, miou)) = self.validation {
-            parts.push(format!("IoU {}  mIoU {}", human::percent(iou), human::percent(miou)));
+            parts.push(scores_text(iou, miou, &self.classes, "  "));
         }
         parts.push(format!("{}/step", human::duration(record.step_ms / 1e3)));
         if let Some(in_use) = record.in_use_bytes {
@@ -207,7 +248,7 @@ impl TrainPrinter {
         self.line(&format!(
             "time        {} for {}",
             human::duration(summary.seconds),
-            human::counted(summary.steps, "step")
+            human::counted(summary.steps.saturating_sub(self.steps_before), "step")
         ));
         if let Some(peak) = summary.peak_bytes {
             self.line(&format!("memory      {} at its peak", human::bytes(peak)));
@@ -254,6 +295,17 @@ impl TrainPrinter {
     }
 }
 
+/// Seconds that `left` steps take at the pace of the `taken` ones.
+fn seconds_left(seconds: f64, taken: usize, left: usize) -> f64 {
+    seconds / taken.max(1) as f64 * left as f64
+}
+
+/// IoU and, where it says more than that, mIoU.
+fn scores_text(iou: f64, miou: f64, classes: &[String], between: &str) -> String {
+    let iou = format!("IoU {}", human::percent(iou));
+    if scores::one_class(classes.len()) { iou } else { format!("{iou}{between}mIoU {}", human::percent(miou)) }
+}
+
 /// The last scan of the data, one that the run validated on; one cloud is no scan.
 fn last_scan(data: &Path) -> Option<PathBuf> {
     let folder = match data::layout(data).ok()? {
@@ -270,6 +322,21 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn the_time_left_is_at_the_pace_of_this_session() {
+        // A run of 100 steps that goes on after step 90 and takes 2 s for each of the next 5.
+        let (step, before, total) = (95, 90, 100);
+        assert!((seconds_left(10.0, step - before, total - step) - 10.0).abs() < 1e-9);
+        assert!(seconds_left(3.0, 0, 2).is_finite());
+    }
+
+    #[test]
+    fn two_classes_have_one_score() {
+        let names = |count| vec![String::new(); count];
+        assert_eq!(scores_text(0.5, 0.5, &names(2), ", "), "IoU 50.0 %");
+        assert_eq!(scores_text(0.5, 0.25, &names(3), ", "), "IoU 50.0 %, mIoU 25.0 %");
+    }
 
     #[test]
     fn the_scan_to_paste_is_the_last_one() {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use occam_scene::LabelMap;
 use occam_scene::metrics::Scores;
+use occam_scene::{GridSpec, LabelMap};
 
 /// What a face may ask of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,12 @@ pub struct RunInfo {
     pub train_samples: usize,
     pub validation_samples: usize,
     pub total_steps: usize,
+    /// Steps that earlier sessions of the run took.
+    pub steps_before: usize,
     pub seed: u64,
+    /// Preset that the configuration began from.
+    pub preset: String,
+    pub grid: GridSpec,
     /// Names and colours of the classes.
     pub labels: LabelMap,
 }
@@ -40,7 +45,9 @@ pub struct RunInfo {
 #[derive(Debug, Clone)]
 pub struct Summary {
     pub run: PathBuf,
+    /// Steps of the run, with those of earlier sessions.
     pub steps: usize,
+    /// Time of this session.
     pub seconds: f64,
     /// Stopped by the user before its last step was done and scored.
     pub interrupted: bool,
@@ -55,6 +62,12 @@ pub struct Summary {
 #[derive(Debug, Clone)]
 pub enum Event {
     Started(RunInfo),
+    /// Where work before the first step stands: at its beginning, then at most every ten seconds.
+    Preparing {
+        what: String,
+        done: usize,
+        total: usize,
+    },
     /// Data is ready; the baselines of the validation set.
     Loaded {
         baselines: Vec<(String, Scores)>,

@@ -14,13 +14,13 @@ use super::{EvalRecord, Event, RunInfo, Snapshot, Summary};
 use crate::data::{self, Batch, Loader, LoaderConfig, Splits};
 use crate::gpu::{self, DeviceChoice};
 use crate::losses::{Losses, class_weights};
-use crate::models::Network;
+use crate::models::{Network, WeightsInfo};
 use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
 use crate::train::{
     self, ClassWeights, Learner, Model, RunFolder, Schedule, StepRecord, TargetStatistics, TrainConfig, fits,
 };
-use crate::{Error, Result};
+use crate::{Error, Progress, Result};
 
 /// How a run begins.
 pub enum Plan {
@@ -96,14 +96,20 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         train_samples: splits.training.len(),
         validation_samples: splits.validation.len(),
         total_steps,
+        steps_before: match plan {
+            Plan::Fresh(_) => 0,
+            Plan::Resumed { state, .. } => state.step,
+        },
         seed: config.seed,
+        preset: config.preset.clone(),
+        grid: config.grid,
         labels: splits.training.labels().clone(),
     }));
 
     for note in &splits.notes {
         outbox.warn(format!("{}: {note}", splits.training.name()));
     }
-    let (statistics, baselines) = match survey(&splits, controls) {
+    let (statistics, baselines) = match survey(&splits, controls, outbox) {
         Ok(found) => found,
         Err(error) => {
             if let Plan::Fresh(_) = plan {
@@ -174,9 +180,31 @@ fn fresh_network(config: &TrainConfig, classes: usize, device: &Device) -> Resul
     let channels = config.input.channels();
     let mut network = Network::new(&config.model.network, config.grid.counts, channels, classes, config.seed, &device)?;
     if let Some(path) = &config.model.weights {
-        network.load_weights(&checkpoint::weights_file(path)?)?;
+        let file = checkpoint::weights_file(path)?;
+        network.load_weights(&file).map_err(|error| match (error, Network::describe_weights(&file)) {
+            (Error::Input(error), Ok(info)) => error.hint(misfit(&info, config, classes)).into(),
+            (error, _) => error,
+        })?;
     }
     Ok(network)
+}
+
+/// What a file of weights is for, what the run is, and the preset that brings the two together.
+fn misfit(info: &WeightsInfo, config: &TrainConfig, classes: usize) -> String {
+    let height = config.grid.counts[2];
+    let preset = train::guess_setup(info).filter(|name| train::presets().any(|(preset, _)| preset == *name));
+    let network = format!("model.network = \"{}\"", info.network);
+    let advice = match preset {
+        Some(name) if info.network == config.model.network => format!("start from preset {name}"),
+        Some(name) => format!("start from preset {name} with {network}"),
+        None => {
+            format!("give the run this network ({network}), a grid of this height and data of this number of classes")
+        }
+    };
+    format!(
+        "The file holds {info}; the run has {} for {classes} classes on a grid {height} voxels high. To train from it, {advice}",
+        config.model.network
+    )
 }
 
 fn weights(from: ClassWeights, counts: &[u64], samples: usize) -> Vec<f32> {
@@ -190,12 +218,38 @@ fn weights(from: ClassWeights, counts: &[u64], samples: usize) -> Vec<f32> {
 }
 
 /// Counts the training targets and scores what needs no network; the first look at the samples.
-fn survey(splits: &Splits, controls: &mut Controls) -> Result<(TargetStatistics, Vec<(String, Scores)>)> {
-    let statistics = train::target_statistics(&*splits.training, &mut controls.watch())?;
+fn survey(
+    splits: &Splits,
+    controls: &mut Controls,
+    outbox: &Outbox,
+) -> Result<(TargetStatistics, Vec<(String, Scores)>)> {
+    let mut tell = preparing(outbox);
+    let mut watch = controls.watch();
+    let mut progress = |progress: Progress<'_>| {
+        tell(progress);
+        watch(progress)
+    };
+    let statistics = train::target_statistics(&*splits.training, &mut progress)?;
     let policy = AbsentPolicy::default();
     let training = Some((&*splits.training, &statistics));
-    let baselines = train::baselines(&*splits.validation, training, policy, &mut controls.watch())?;
+    let baselines = train::baselines(&*splits.validation, training, policy, &mut progress)?;
     Ok((statistics, baselines))
+}
+
+/// Least time between two reports of the same work.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// Reports work when it begins, and while it lasts.
+fn preparing(outbox: &Outbox) -> impl FnMut(Progress<'_>) {
+    let mut last: Option<(String, Instant)> = None;
+    move |progress| {
+        let due = last.as_ref().is_none_or(|(what, then)| what != progress.what || then.elapsed() >= REPORT_EVERY);
+        if due {
+            let what = progress.what.to_owned();
+            last = Some((what.clone(), Instant::now()));
+            outbox.send(Event::Preparing { what, done: progress.done, total: progress.total });
+        }
+    }
 }
 
 fn mean(values: &[f32]) -> f64 {

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use occam_scene::GridSpec;
 use occam_scene::error::Place;
 use toml::{Table, Value};
 
@@ -43,6 +44,22 @@ impl TrainConfig {
     /// `Error::Usage` for an unknown preset or key (with the nearest known one), a wrong type or a value out of range;
     /// `Error::Input` for a file that cannot be read or is not TOML.
     pub fn from_layers(preset: &str, file: Option<&Path>, sets: &[(String, String)]) -> Result<Self> {
+        let config = Self::unchecked(preset, None, file, sets)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// As [`TrainConfig::from_layers`], with `grid` in place of the preset's grid, and before [`TrainConfig::check`]: for
+    /// callers that change values further.
+    ///
+    /// # Errors
+    /// Those of [`TrainConfig::from_layers`], except for values out of range.
+    pub fn unchecked(
+        preset: &str,
+        grid: Option<&GridSpec>,
+        file: Option<&Path>,
+        sets: &[(String, String)],
+    ) -> Result<Self> {
         let mut layers = Layers::new()?;
         let Some((_, text)) = PRESETS.iter().find(|(name, _)| *name == preset) else {
             let names: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
@@ -53,6 +70,10 @@ impl TrainConfig {
             return Err(Error::Usage(format!("unknown preset {preset:?}{near} There are {}", names.join(", "))));
         };
         layers.merge(parse(text, preset)?, &format!("preset {preset}"))?;
+        if let Some(grid) = grid {
+            let grid = Table::try_from(grid).map_err(|e| Error::Failed(format!("grid: {e}")))?;
+            layers.merge(Table::from_iter([("grid".into(), Value::Table(grid))]), "grid")?;
+        }
         if let Some(path) = file {
             let text = read(path)?;
             let mut table: Table = text.parse().map_err(|e: toml::de::Error| {
@@ -67,12 +88,10 @@ impl TrainConfig {
             layers.set(key, text)?;
         }
         layers.table.insert("preset".into(), Value::String(preset.to_owned()));
-        let config: Self = layers.table.try_into().map_err(|e: toml::de::Error| {
+        layers.table.try_into().map_err(|e: toml::de::Error| {
             // Two lines: what is wrong, and the key.
             Error::Usage(format!("configuration: {}", e.to_string().trim().replace('\n', " ")))
-        })?;
-        config.check()?;
-        Ok(config)
+        })
     }
 }
 

@@ -28,6 +28,6 @@ pub use layers::presets;
 pub use model::{Model, load_model};
 pub use optimizer::Optimizer;
 pub use record::StepRecord;
-pub use run_folder::RunFolder;
+pub use run_folder::{RunFolder, is_complete};
 pub use schedule::Schedule;
 pub use step::{Learner, StepOutcome};

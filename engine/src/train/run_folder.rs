@@ -141,6 +141,29 @@ impl RunFolder {
     }
 }
 
+/// Whether a run has nothing left to do: its last step is taken and scored.
+///
+/// # Errors
+/// [`Error::Input`] when its `metrics.jsonl` cannot be read.
+pub fn is_complete(run: &Path, state: &checkpoint::State) -> Result<bool> {
+    #[derive(Deserialize)]
+    struct Line {
+        kind: String,
+        step: usize,
+    }
+    let metrics = run.join(METRICS);
+    if state.total_steps == 0 || state.step < state.total_steps || !metrics.is_file() {
+        return Ok(false);
+    }
+    let mut scored = false;
+    each_line(&metrics, &mut |line| {
+        scored |= serde_json::from_slice::<Line>(line).is_ok_and(|l| l.kind == "evaluation" && l.step == state.step);
+        Ok(())
+    })
+    .map_err(|e| occam_scene::Error::io(&metrics, &e))?;
+    Ok(scored)
+}
+
 /// Shows each line, its end included.
 fn each_line(path: &Path, look: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufReader::new(File::open(path)?);

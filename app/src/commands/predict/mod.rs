@@ -1,6 +1,7 @@
 //! `occam predict`: scans in, occupancy grids and pictures out.
 
 mod folder;
+mod notes;
 mod outputs;
 mod placement;
 
@@ -17,6 +18,7 @@ use occam_engine::scene::{GridSpec, PointCloud, VoxelGrid, demo};
 use occam_engine::train::{Model, load_model};
 use serde_json::json;
 
+use self::notes::Notes;
 use self::outputs::{Kind, Target};
 use crate::fail::{self, usage};
 use crate::parse;
@@ -25,6 +27,9 @@ use crate::signals::Signals;
 
 /// The world that is scanned when the user names none: far from the seeds that a run trains on by default.
 const DEMO_SEED: u64 = 20_000;
+
+/// 32-bit floats a point in SemanticKITTI's scans.
+const KITTI_STRIDE: usize = 4;
 
 #[derive(Args)]
 pub struct PredictArgs {
@@ -37,7 +42,8 @@ pub struct PredictArgs {
     /// sequences/NN/predictions/NNNNNN.label, as SemanticKITTI's evaluate_completion.py reads them
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
-    /// Kinds of files to write, whatever the ending of --output; repeatable or with commas [default: by the ending]
+    /// Kinds of files to write to a folder, or that of a file with another ending; repeatable or with commas [default:
+    /// by the ending]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
     format: Vec<Kind>,
     /// What voxels are in a PLY file
@@ -100,6 +106,9 @@ impl Source {
                 notes: Vec::new(),
             }),
             Self::Scan(path) | Self::Recorded(path) => {
+                // The layout says what its scans are.
+                let kitti = matches!(self, Self::Recorded(_)).then_some(KITTI_STRIDE);
+                let options = &ReadOptions { bin_stride: options.bin_stride.or(kitti), ..*options };
                 let read = formats::read_cloud(path, options)?;
                 if read.cloud.is_empty() {
                     let found = match read.cloud.dropped_non_finite {
@@ -108,8 +117,7 @@ impl Source {
                     };
                     return Err(InputError::new(path, Place::File, found, "at least one point to predict from").into());
                 }
-                let notes = read.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
-                Ok(Input { name: path.display().to_string(), cloud: read.cloud, notes })
+                Ok(Input { name: path.display().to_string(), cloud: read.cloud, notes: read.notes })
             }
         }
     }
@@ -132,12 +140,13 @@ pub fn run(args: &PredictArgs, out: Output) -> anyhow::Result<u8> {
     let inputs: Vec<PathBuf> = sources.iter().filter_map(|source| source.path().map(Path::to_path_buf)).collect();
     outputs::spare_inputs(&target, &inputs, &stems)?;
     let mut failures = Vec::new();
+    let mut notes = Notes::new(out);
     for (source, stem) in sources.iter().zip(&stems) {
         if signals.stop_asked() {
             return Ok(signals.exit_code());
         }
         // One bad scan does not cost the others.
-        if let Err(error) = predict(&model, source, stem, &target, args, &options, out) {
+        if let Err(error) = predict(&model, source, stem, &target, args, &options, &mut notes, out) {
             if sources.len() > 1 {
                 Output::warning(fail::one_line(&format!("{error:#}")));
             }
@@ -172,6 +181,7 @@ fn sources(args: &PredictArgs) -> anyhow::Result<(Vec<Source>, Vec<String>)> {
     Ok((sources, stems))
 }
 
+#[allow(clippy::too_many_arguments)]
 fn predict(
     model: &Model,
     source: &Source,
@@ -179,12 +189,13 @@ fn predict(
     target: &Target,
     args: &PredictArgs,
     options: &ReadOptions,
+    notes: &mut Notes,
     out: Output,
 ) -> anyhow::Result<()> {
     let spec = &model.spec;
-    let Input { name, mut cloud, notes } = source.read(spec, options)?;
-    for note in notes {
-        out.note(note);
+    let Input { name, mut cloud, notes: of_file } = source.read(spec, options)?;
+    for note in of_file {
+        notes.say(&name, &note);
     }
     model.config.input.check(&cloud, &name)?;
     // Before it is moved: the numbers the user knows from the file.
@@ -198,15 +209,16 @@ fn predict(
     if let (Source::Scan(path), None, None) = (source, origin, cloud.sensor)
         && let Some(how) = as_in_training(&mut cloud, path, model)?
     {
-        out.note(format!("{name}: {how}"));
+        notes.say(&name, how);
     }
     if let Some(guess) = placement::place(&mut cloud, spec, origin) {
-        out.note(format!("{name}: {guess}"));
+        notes.say(&name, &guess);
         if model.config.input.visibility {
-            out.note(format!(
-                "{name}: this model looks along the rays from the sensor (input.visibility), so that the place matters: \
-                 give --origin"
-            ));
+            notes.say(
+                &name,
+                "this model looks along the rays from the sensor (input.visibility), so that the place matters: give \
+                 --origin",
+            );
         }
     }
     let inside = placement::inside(&cloud, spec);
@@ -228,6 +240,9 @@ fn predict(
         }
     }
     let (points, occupied) = (cloud.len(), grid.occupied());
+    if occupied == 0 {
+        notes.say(&name, "the model sees no occupied voxel: was it trained long enough, and on scans like this one?");
+    }
     out.json(&json!({
         "event": "predicted",
         "scan": name,

@@ -65,6 +65,12 @@ impl Target {
         }
         match (Kind::of(output), formats) {
             (Some(kind), []) => Ok(Self::File(output.to_path_buf(), kind)),
+            (Some(kind), [other]) if kind != *other => Err(usage(format!(
+                "-o {shown}: the ending says {}, --format says {}; leave --format out, or give -o {}",
+                kind.ending(),
+                other.ending(),
+                output.with_extension(other.ending()).display()
+            ))),
             (_, [kind]) if output.extension().is_some() => Ok(Self::File(output.to_path_buf(), *kind)),
             (None, _) if output.extension().is_none() => Ok(Self::Folder(output.to_path_buf(), folder_kinds(formats))),
             (Some(_), many) => Err(usage(format!(
@@ -126,10 +132,10 @@ pub fn spare_inputs(target: &Target, scans: &[PathBuf], stems: &[String]) -> any
     }
 }
 
-/// A folder always gets a picture as well.
+/// The kinds that were asked for, each once; every kind where none was.
 fn folder_kinds(formats: &[Kind]) -> Vec<Kind> {
     let chosen = if formats.is_empty() { &Kind::ALL[..] } else { formats };
-    chosen.iter().copied().chain([Kind::Png]).collect::<BTreeSet<_>>().into_iter().collect()
+    chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// File names without ending, one a scan and all different: scans of different folders often have the same name.
@@ -162,19 +168,21 @@ mod tests {
     fn the_ending_decides_unless_a_format_is_given() {
         assert_eq!(choose("a.PLY", &[], 1), Ok(Target::File("a.PLY".into(), Kind::Ply)));
         assert_eq!(choose("a.dat", &[Kind::Npz], 1), Ok(Target::File("a.dat".into(), Kind::Npz)));
-        assert_eq!(choose("a.ply", &[Kind::Npz], 1), Ok(Target::File("a.ply".into(), Kind::Npz)));
+        assert_eq!(choose("a.ply", &[Kind::Ply], 1), Ok(Target::File("a.ply".into(), Kind::Ply)));
+        assert!(choose("a.png", &[Kind::Ply], 1).unwrap_err().contains("-o a.ply"));
         assert!(choose("a.las", &[], 1).unwrap_err().contains("unknown ending"));
         assert!(choose("a.ply", &[Kind::Ply, Kind::Npz], 1).unwrap_err().contains("-o a/"));
         assert!(choose("a.ply", &[], 3).unwrap_err().contains("3 scans"));
     }
 
     #[test]
-    fn a_folder_gets_every_kind_or_the_chosen_ones_and_always_a_picture() {
+    fn a_folder_gets_every_kind_or_just_the_chosen_ones() {
         let all = Kind::ALL.to_vec();
         assert_eq!(choose("out", &[], 1), Ok(Target::Folder("out".into(), all.clone())));
         assert_eq!(choose("out.d/", &[], 1), Ok(Target::Folder("out.d/".into(), all)));
+        assert_eq!(choose("out", &[Kind::Label], 2), Ok(Target::Folder("out".into(), vec![Kind::Label])));
         let chosen = vec![Kind::Label, Kind::Png];
-        assert_eq!(choose("out", &[Kind::Label], 2), Ok(Target::Folder("out".into(), chosen.clone())));
+        assert_eq!(choose("out", &[Kind::Png, Kind::Label], 1), Ok(Target::Folder("out".into(), chosen.clone())));
         assert_eq!(
             Target::Folder("out".into(), chosen).files("7"),
             [("out/7.label".into(), Kind::Label), ("out/7.png".into(), Kind::Png)]
