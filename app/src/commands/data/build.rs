@@ -108,7 +108,12 @@ pub fn run(args: &BuildArgs, out: Output) -> anyhow::Result<u8> {
     }
     match report {
         Err(Error::Interrupted) => {
-            out.note("stopped between two anchors; the same command goes on from there");
+            out.note(if args.force {
+                "stopped between two anchors; the folder holds voxels of two kinds, and with --force the same command begins \
+                 anew"
+            } else {
+                "stopped between two anchors; the same command goes on from there"
+            });
             Ok(signals.exit_code())
         }
         report => {
@@ -130,9 +135,13 @@ fn tell(report: &BuildReport, args: &BuildArgs, out: Output) -> anyhow::Result<(
             "kept": sequence.kept,
             "short": sequence.short,
         })).collect::<Vec<_>>(),
+        "notes": report.notes,
         "seconds": report.seconds,
         "seconds_per_anchor": per_anchor_s,
     }))?;
+    for note in &report.notes {
+        out.note(note);
+    }
     for sequence in &report.sequences {
         out.line(format!(
             "{}: {} built, {} there before, in {}",
@@ -159,6 +168,7 @@ fn tell(report: &BuildReport, args: &BuildArgs, out: Output) -> anyhow::Result<(
     let data = shell_word(&args.data.to_string_lossy());
     let voxels =
         args.output.as_ref().map(|output| format!(" --set data.voxels={}", shell_word(&output.to_string_lossy())));
-    out.line(format!("next  {} train {data} --preset semantic-kitti{}", program(), voxels.unwrap_or_default()))?;
+    let train = format!("{} train {data}{} --preset semantic-kitti", program(), voxels.unwrap_or_default());
+    out.line(format!("next  {train} (with a GPU)\n      {train}-small (without)"))?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use glam::DMat4;
+use glam::{DMat4, DVec4};
 
 use super::bytes::{self, quote};
 use crate::error::{Error, Place, Result};
@@ -15,12 +15,17 @@ use crate::error::{Error, Place, Result};
 ///
 /// When the file cannot be read, or a matrix holds something that is no number.
 pub fn read_calibration(path: &Path) -> Result<BTreeMap<String, DMat4>> {
+    Ok(calibration(path)?.into_iter().map(|(name, (_, matrix))| (name, matrix)).collect())
+}
+
+/// Each matrix with its line.
+fn calibration(path: &Path) -> Result<BTreeMap<String, (u64, DMat4)>> {
     let mut matrices = BTreeMap::new();
     for (number, line) in lines(path)? {
         if let Some((name, values)) = line.split_once(':')
             && values.split_whitespace().count() == 12
         {
-            matrices.insert(name.trim().to_owned(), matrix(path, number, values)?);
+            matrices.insert(name.trim().to_owned(), (number, matrix(path, number, values)?));
         }
     }
     Ok(matrices)
@@ -30,17 +35,17 @@ pub fn read_calibration(path: &Path) -> Result<BTreeMap<String, DMat4>> {
 ///
 /// # Errors
 ///
-/// As [`read_calibration`], and for a file without `Tr` or with one that cannot be inverted.
+/// As [`read_calibration`], and for a file without `Tr` or with one that is no rigid motion.
 pub fn read_camera_from_lidar(path: &Path) -> Result<DMat4> {
-    let Some(camera_from_lidar) = read_calibration(path)?.remove("Tr") else {
+    let Some((line, camera_from_lidar)) = calibration(path)?.remove("Tr") else {
         return Err(Error::new(path, Place::File, "no line Tr:", "the LiDAR's pose as Tr: and 12 numbers").hint(
             "Take calib.txt of the odometry benchmark; if the poses are the LiDAR's own, write the identity: \
              Tr: 1 0 0 0 0 1 0 0 0 0 1 0",
         ));
     };
-    if camera_from_lidar.determinant().abs() < 1e-6 {
-        return Err(Error::new(path, Place::File, "a Tr that cannot be inverted", "a rotation and a shift"));
-    }
+    check_rigid(&camera_from_lidar).map_err(|found| {
+        Error::new(path, Place::Line(line), format!("as Tr {found}"), "a rotation and a shift, metres")
+    })?;
     Ok(camera_from_lidar)
 }
 
@@ -48,13 +53,42 @@ pub fn read_camera_from_lidar(path: &Path) -> Result<DMat4> {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or a line is not twelve numbers.
+/// When the file cannot be read, or a line is not twelve numbers or no rigid motion.
 pub fn read_poses(path: &Path) -> Result<Vec<DMat4>> {
     lines(path)?
         .into_iter()
         .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(number, line)| matrix(path, number, &line))
+        .map(|(number, line)| {
+            let pose = matrix(path, number, &line)?;
+            check_rigid(&pose).map_err(|found| {
+                Error::new(path, Place::Line(number), found, "a rotation and a place (world from camera, metres)")
+            })?;
+            Ok(pose)
+        })
         .collect()
+}
+
+/// How far the lengths of axes and quaternions may be from 1, and axes from right angles: files are rounded.
+pub(super) const ROUNDING: f64 = 0.01;
+/// No place is as far from the origin as this, metres: ten times the way from the middle of the Earth to its surface.
+const FARTHEST_M: f64 = 64e6;
+
+/// `Err` says what was found instead of a rotation and a place.
+pub(super) fn check_rigid(pose: &DMat4) -> std::result::Result<(), String> {
+    let [x, y, z] = [pose.x_axis, pose.y_axis, pose.z_axis].map(DVec4::truncate);
+    let longest = [x, y, z].map(|axis| (axis.length() - 1.0).abs()).into_iter().fold(0.0, f64::max);
+    let skew = [x.dot(y), y.dot(z), z.dot(x)].map(f64::abs).into_iter().fold(0.0, f64::max);
+    if longest > ROUNDING || skew > ROUNDING {
+        return Err("a matrix that is no rotation (its axes are not of length 1 and at right angles)".into());
+    }
+    if x.cross(y).dot(z) < 0.0 {
+        return Err("a matrix that mirrors".into());
+    }
+    let distance = pose.w_axis.truncate().length();
+    if distance > FARTHEST_M {
+        return Err(format!("a place {distance:e} m away"));
+    }
+    Ok(())
 }
 
 /// LiDAR poses from camera poses: `Tr^-1 * P * Tr` with `Tr` = camera from LiDAR, so that the world has the LiDAR's axes.
@@ -133,5 +167,25 @@ mod tests {
         assert!(read_poses(&path).unwrap_err().to_string().contains("line 2: found 3 numbers, expected 12"));
         fs::write(&path, "1 0 0 0 0 1 0 0 0 0 1 x\n").unwrap();
         assert!(read_poses(&path).unwrap_err().to_string().contains("line 1: found \"x\""));
+    }
+
+    #[test]
+    fn what_is_no_rigid_motion_is_named_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let [poses, calibration] = ["poses.txt", "calib.txt"].map(|name| folder.path().join(name));
+        let cases = [
+            ("0 0 0 0 0 0 0 0 0 0 0 0", "no rotation"),
+            ("1e30 0 0 0 0 1 0 0 0 0 1 0", "no rotation"),
+            ("1 0 0 0 0 1 0 0 0 0 -1 0", "mirrors"),
+            ("1 0 0 1e20 0 1 0 0 0 0 1 0", "a place 1e20 m away"),
+        ];
+        for (matrix, expected) in cases {
+            fs::write(&poses, format!("1 0 0 0 0 1 0 0 0 0 1 5\n{matrix}\n")).unwrap();
+            let text = read_poses(&poses).unwrap_err().to_string();
+            assert!(text.contains("poses.txt, line 2: found a") && text.contains(expected), "{text}");
+            fs::write(&calibration, format!("P0: {matrix}\n\nTr: {matrix}\n")).unwrap();
+            let text = read_camera_from_lidar(&calibration).unwrap_err().to_string();
+            assert!(text.contains("calib.txt, line 3: found as Tr") && text.contains(expected), "{text}");
+        }
     }
 }

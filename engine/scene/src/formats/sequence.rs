@@ -114,6 +114,16 @@ impl Sequence {
             .collect()
     }
 
+    /// Poses that `poses.txt` holds after that of the last scan: often those of another drive.
+    ///
+    /// # Errors
+    /// As [`Self::poses`].
+    pub fn poses_without_scan(&self) -> Result<usize> {
+        let poses = read_poses(&self.folder.join("poses.txt"))?.len();
+        let wanted = (0..self.scans.len()).map(|scan| self.number(scan).saturating_add(1)).max().unwrap_or(0);
+        Ok(poses.saturating_sub(wanted))
+    }
+
     /// The voxel label of every scan that has one, in a folder such as `voxels`.
     pub fn voxel_labels(&self, voxels: &Path) -> Vec<Option<PathBuf>> {
         let file = |scan| voxels.join(self.stem(scan)).with_extension("label");
@@ -149,7 +159,7 @@ mod tests {
         // A part of a recording: poses for scans that are not there are no mistake.
         let part = sequence(&path, &["000002", "000004"], 9);
         assert_eq!((part.name.as_str(), part.number(1), part.id(1).as_str()), ("07", 4, "07/000004"));
-        assert_eq!(part.poses().unwrap().len(), 2);
+        assert_eq!((part.poses().unwrap().len(), part.poses_without_scan().unwrap()), (2, 4));
         fs::write(path.join("poses.txt"), POSE.repeat(4)).unwrap();
         let text = part.poses().unwrap_err().to_string();
         assert!(text.contains("poses.txt: found 4 poses, expected at least 5 for 2 scans: scan 4"), "{text}");
@@ -178,7 +188,8 @@ mod tests {
         let text = whole.labels().unwrap_err().to_string();
         assert!(text.contains("1.label: found no such file (3 label files for 3 scans)"), "{text}");
         assert_eq!(whole.labels_without_scan().unwrap(), [label("7.label")]);
-        for (calibration, expected) in [("P0: 1\n", "no line Tr"), (&*format!("Tr:{}\n", " 0".repeat(12)), "inverted")]
+        for (calibration, expected) in
+            [("P0: 1\n", "no line Tr"), (&*format!("Tr:{}\n", " 0".repeat(12)), "no rotation")]
         {
             fs::write(folder.path().join("calib.txt"), calibration).unwrap();
             let text = whole.poses().unwrap_err().to_string();

@@ -6,7 +6,7 @@ use glam::{DMat4, DQuat, DVec3};
 
 use super::atomic_write;
 use super::bytes::{count, quote};
-use super::poses::lines;
+use super::poses::{ROUNDING, check_rigid, lines};
 use crate::error::{Error, Place, Result};
 
 /// How a file writes its poses.
@@ -33,9 +33,6 @@ impl PoseFormat {
 
 /// What a line may hold, for errors.
 const EXPECTED: &str = "12 numbers (3 x 4 matrix, as KITTI), 16 (4 x 4 matrix) or 8 (time x y z qx qy qz qw, as TUM)";
-
-/// How far the lengths of axes and quaternions may be from 1, and axes from right angles: files are rounded.
-const ROUNDING: f64 = 0.01;
 
 /// Reads poses in the order of the file, metres, each taking points of the scan to the world. Blank lines and lines that
 /// begin with `#` are skipped; commas count as blanks.
@@ -112,7 +109,9 @@ fn pose(numbers: &[f64], format: PoseFormat) -> Result<DMat4, String> {
         if (turn.length() - 1.0).abs() > ROUNDING {
             return Err(format!("a quaternion of length {:.3}", turn.length()));
         }
-        return Ok(DMat4::from_rotation_translation(turn.normalize(), DVec3::new(x, y, z)));
+        let pose = DMat4::from_rotation_translation(turn.normalize(), DVec3::new(x, y, z));
+        check_rigid(&pose)?;
+        return Ok(pose);
     }
     let mut rows = [0.0; 16];
     rows[15] = 1.0;
@@ -123,15 +122,7 @@ fn pose(numbers: &[f64], format: PoseFormat) -> Result<DMat4, String> {
         return Err(format!("{:?} as the last row of a matrix{why}", &rows[12..]));
     }
     let pose = DMat4::from_cols_array(&rows).transpose();
-    let [x, y, z] = [pose.x_axis, pose.y_axis, pose.z_axis].map(glam::DVec4::truncate);
-    let longest = [x, y, z].map(|axis| (axis.length() - 1.0).abs()).into_iter().fold(0.0, f64::max);
-    let skew = [x.dot(y), y.dot(z), z.dot(x)].map(f64::abs).into_iter().fold(0.0, f64::max);
-    if longest > ROUNDING || skew > ROUNDING {
-        return Err("a matrix that is no rotation (its axes are not of length 1 and at right angles)".into());
-    }
-    if x.cross(y).dot(z) < 0.0 {
-        return Err("a matrix that mirrors".into());
-    }
+    check_rigid(&pose)?;
     Ok(pose)
 }
 
@@ -199,6 +190,7 @@ mod tests {
             ("1000 0 0 0 0 1000 0 0 0 0 1000 0\n".into(), "no rotation"),
             ("1 0 0 0 0 1 0 0 0 0 -1 0\n".into(), "mirrors"),
             ("0 1 2 3 0 0 0 0\n".into(), "quaternion of length 0.000"),
+            ("0 1e20 2 3 0 0 0 1\n".into(), "a place 1e20 m away"),
             ("1 0 0 0 0 1 0 0 0 0 1 0 5 6 7 1\n".into(), "column by column"),
             ("# nothing\n".into(), "no poses"),
         ];

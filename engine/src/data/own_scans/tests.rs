@@ -213,7 +213,7 @@ fn kitti_poses_go_through_the_calibration_and_by_number() {
     assert!(refusal(folder.path()).contains("no line Tr:"));
     // Its inverse would make every pose NaN, and every target empty.
     fs::write(folder.path().join("calib.txt"), "Tr: 0 0 0 0 0 0 0 0 0 0 0 0\n").unwrap();
-    assert!(refusal(folder.path()).contains("a Tr that cannot be inverted"));
+    assert!(refusal(folder.path()).contains("found as Tr a matrix that is no rotation"));
 }
 
 #[test]

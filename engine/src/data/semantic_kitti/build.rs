@@ -39,6 +39,8 @@ pub struct BuildOptions {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BuildReport {
     pub sequences: Vec<BuiltSequence>,
+    /// What looks odd about the sequences.
+    pub notes: Vec<String>,
     /// Time that the built anchors took together.
     pub seconds: f64,
 }
@@ -74,10 +76,11 @@ const ENDINGS: [&str; 4] = ["bin", "occluded", "invalid", "label"];
 /// rules, unless `force`; [`Error::Interrupted`] between two anchors when `progress` says so.
 pub fn build_targets(options: &BuildOptions, device: Option<&Device>, progress: ProgressFn<'_>) -> Result<BuildReport> {
     let map = super::super::built_in_labels("semantic-kitti")?;
-    let mut jobs = Vec::new();
+    let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     for sequence in chosen(options)? {
         let labels = sequence.labels()?;
         let world_from_lidar = sequence.poses()?;
+        notes.extend(open::pose_notes(&sequence, &world_from_lidar)?);
         let anchors =
             (0..sequence.scans.len()).filter(|scan| sequence.number(*scan).is_multiple_of(options.stride.max(1)));
         let folder = match &options.output {
@@ -96,7 +99,7 @@ pub fn build_targets(options: &BuildOptions, device: Option<&Device>, progress: 
         if progress == ControlFlow::Break(()) { Err(Error::Interrupted) } else { Ok(()) }
     };
     let began = Instant::now();
-    let mut report = BuildReport::default();
+    let mut report = BuildReport { notes, ..BuildReport::default() };
     for job in &jobs {
         job.build(options, device, &map, &mut step)?;
         report.sequences.push(job.report(&options.rules));
@@ -143,18 +146,11 @@ fn claim(folder: &Path, options: &BuildOptions, sequence: &Sequence, anchors: &[
             .hint("Choose another place with -o; training finds it by data.voxels")
     };
     fs::create_dir_all(folder).map_err(failed)?;
-    let mark = folder.join(MARK);
-    let made_by = match fs::read(&mark) {
-        Ok(bytes) => Some(serde_json::from_slice::<TargetRules>(&bytes).map_err(|error| {
-            occam_scene::Error::new(&mark, Place::File, error.to_string(), "the rules that its voxels were made by")
-                .hint("--force builds them anew")
-        })),
-        Err(_) => None,
-    };
+    let made_by = made_by(folder);
     if options.force {
         // Until the last anchor is done the folder holds targets of two kinds.
         if made_by.is_some() {
-            fs::remove_file(&mark).map_err(failed)?;
+            fs::remove_file(folder.join(MARK)).map_err(failed)?;
         }
         return Ok(anchors.to_vec());
     }
@@ -181,8 +177,23 @@ fn claim(folder: &Path, options: &BuildOptions, sequence: &Sequence, anchors: &[
         }
         write_mark(folder, &options.rules)?;
     }
-    let finished = |anchor: &usize| ENDINGS.iter().all(|ending| file(folder, sequence, *anchor, ending).is_file());
+    let voxels = voxel_grid().len() as u64;
+    let whole = |anchor: usize, ending: &str| {
+        let bytes = if ending == "label" { 2 * voxels } else { voxels / 8 };
+        fs::metadata(file(folder, sequence, anchor, ending)).is_ok_and(|found| found.is_file() && found.len() == bytes)
+    };
+    let finished = |anchor: &usize| ENDINGS.iter().all(|ending| whole(*anchor, ending));
     Ok(anchors.iter().copied().filter(|anchor| !finished(anchor)).collect())
+}
+
+/// The rules that the voxels of a folder were made by; `None` for voxels that this program did not make.
+pub(super) fn made_by(folder: &Path) -> Option<occam_scene::Result<TargetRules>> {
+    let mark = folder.join(MARK);
+    let bytes = fs::read(&mark).ok()?;
+    Some(serde_json::from_slice(&bytes).map_err(|error| {
+        occam_scene::Error::new(&mark, Place::File, error.to_string(), "the rules that its voxels were made by")
+            .hint("--force builds them anew")
+    }))
 }
 
 fn write_mark(folder: &Path, rules: &TargetRules) -> Result<()> {
@@ -260,9 +271,24 @@ impl Job {
                 None => Ok(rays::occlusion(spec, occupied, sensors)),
             };
             let target = target(&spec, rules, &self.world_from_lidar, anchor, &own, &mut of, cast)?;
+            if !target.input.contains(&true) {
+                return Err(self.sees_nothing(anchor, &own, rules).into());
+            }
             self.write(anchor, &target)?;
         }
         if options.force { write_mark(&self.folder, rules) } else { Ok(()) }
+    }
+
+    /// The error about an anchor whose own scan has no point in the grid.
+    fn sees_nothing(&self, anchor: usize, own: &LabelledScan, rules: &TargetRules) -> occam_scene::Error {
+        let range = format!("{} to {} m from the sensor", rules.min_range_m, rules.max_range_m);
+        let found = match own.positions.len() {
+            0 => format!("no point {range}"),
+            points => format!("none of the {points} points {range} in the grid"),
+        };
+        let expected = "points in metres around the sensor, in the grid of the voxel files";
+        occam_scene::Error::new(&self.sequence.scans[anchor], Place::File, found, expected)
+            .hint("Are the coordinates other units than metres, or no numbers? occam data info of the scan tells")
     }
 
     fn write(&self, anchor: usize, target: &CompletionTarget) -> Result<()> {

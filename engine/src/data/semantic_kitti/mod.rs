@@ -80,11 +80,11 @@ impl SemanticKittiFolder {
     pub fn open(path: &Path, config: &DataConfig, spec: &GridSpec) -> Result<(Self, Self)> {
         let labels = super::built_in_labels("semantic-kitti")?;
         super::check_ids(spec, &labels)?;
-        let recordings = open::recordings(path, config, spec)?;
+        let (recordings, mut notes) = open::recordings(path, config, spec)?;
         let rules = config.rules();
         let (training, validation) = open::split(&recordings, config, &rules);
         let most_kept = KEPT_BYTES / spec.len().max(1);
-        let notes = open::notes(&recordings, &labels, &training, &validation, most_kept);
+        notes.extend(open::notes(&recordings, &labels, &training, &validation, most_kept));
         let folder = Arc::new(Folder {
             path: path.to_path_buf(),
             recordings,

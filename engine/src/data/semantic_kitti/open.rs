@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use glam::DMat4;
 use occam_scene::completion::{TargetRules, check_voxels};
 use occam_scene::error::Place;
 use occam_scene::formats::{Sequence, folders_with, sequence_folders, voxel_factor, voxel_grid};
 use occam_scene::{GridSpec, LabelMap};
 
 use super::super::{DataConfig, TargetSource, first_validation};
+use super::build::made_by;
 use super::{Recording, Source};
 use crate::{Error, Result};
 
@@ -44,35 +46,49 @@ pub(super) fn sequences(path: &Path) -> Result<Vec<Sequence>> {
     Ok(folders.iter().map(|folder| Sequence::open(folder)).collect::<Result<_, _>>()?)
 }
 
-/// The sequences that have targets, with what makes them.
-pub(super) fn recordings(path: &Path, config: &DataConfig, spec: &GridSpec) -> Result<Vec<Recording>> {
+/// The sequences that have targets, with what makes them, and what the user should know about them.
+pub(super) fn recordings(path: &Path, config: &DataConfig, spec: &GridSpec) -> Result<(Vec<Recording>, Vec<String>)> {
     let sequences = sequences(path)?;
-    let mut recordings = Vec::new();
+    let (mut recordings, mut notes) = (Vec::new(), Vec::new());
+    // Who names voxel files wants them.
+    let asked = config.target == TargetSource::Auto && config.voxels.is_some();
+    let wanted = if asked { TargetSource::Voxels } else { config.target };
     for sequence in &sequences {
         let voxels = voxel_folder(sequence, config)?;
-        let files = sequence.voxel_labels(&voxels);
+        let mut files = sequence.voxel_labels(&voxels);
         let any = files.iter().any(Option::is_some);
-        let source = match config.target {
-            TargetSource::Voxels | TargetSource::Auto if any && voxel_factor(spec).is_some() => Source::Voxels(files),
+        let source = match wanted {
+            TargetSource::Voxels | TargetSource::Auto if any && voxel_factor(spec).is_some() => {
+                notes.extend(leave_out_those_alone(sequence, &voxels, &mut files));
+                Source::Voxels(files)
+            }
             TargetSource::Voxels if any => {
                 let fine = voxel_grid();
                 return Err(Error::Usage(format!(
-                    "data.target = \"voxels\" with a grid of {:?} voxels of {:?} m from {:?} m, expected {:?} voxels of \
+                    "{} with a grid of {:?} voxels of {:?} m from {:?} m, expected {:?} voxels of \
                      {:?} m from {:?} m, the grid of the voxel files, or one coarser by a whole number. Use such a grid, \
                      or data.target=scans",
-                    spec.counts, spec.voxel_size_m, spec.origin_m, fine.counts, fine.voxel_size_m, fine.origin_m
+                    if asked { "data.voxels" } else { "data.target = \"voxels\"" },
+                    spec.counts,
+                    spec.voxel_size_m,
+                    spec.origin_m,
+                    fine.counts,
+                    fine.voxel_size_m,
+                    fine.origin_m
                 )));
             }
             TargetSource::Auto | TargetSource::Scans if sequence.has_labels()? => {
                 warn_of_spare_labels(sequence)?;
-                Source::Scans { labels: sequence.labels()?, world_from_lidar: sequence.poses()? }
+                let world_from_lidar = sequence.poses()?;
+                notes.extend(pose_notes(sequence, &world_from_lidar)?);
+                Source::Scans { labels: sequence.labels()?, world_from_lidar }
             }
             _ => continue,
         };
         recordings.push(Recording { sequence: sequence.clone(), source });
     }
     if recordings.is_empty() {
-        let (found, hint) = match config.target {
+        let (found, hint) = match wanted {
             TargetSource::Voxels => {
                 ("no voxels/NNNNNN.label of any scan", "Make them from labelled scans: occam data build")
             }
@@ -86,7 +102,51 @@ pub(super) fn recordings(path: &Path, config: &DataConfig, spec: &GridSpec) -> R
         };
         return Err(occam_scene::Error::new(path, Place::File, found, LAYOUT).hint(hint).into());
     }
-    Ok(recordings)
+    Ok((recordings, notes))
+}
+
+/// What looks odd about the poses of a sequence.
+pub(super) fn pose_notes(sequence: &Sequence, world_from_lidar: &[DMat4]) -> Result<Vec<String>> {
+    let poses = sequence.folder.join("poses.txt");
+    let mut notes = Vec::new();
+    if world_from_lidar.len() > 1 && world_from_lidar.windows(2).all(|two| two[0].w_axis == two[1].w_axis) {
+        notes.push(format!(
+            "{}: all {} scans were taken at one place: were the poses recorded?",
+            poses.display(),
+            world_from_lidar.len()
+        ));
+    }
+    let spare = sequence.poses_without_scan()?;
+    if spare > 0 {
+        notes.push(format!(
+            "{}: {spare} poses after that of the last scan, {}: are they those of this sequence?",
+            poses.display(),
+            sequence.id(sequence.scans.len() - 1)
+        ));
+    }
+    Ok(notes)
+}
+
+/// Takes away the targets that `occam data build` made from the anchor's own scan alone, because the sequence ends there:
+/// they hold what the network sees, and nothing else. They stay where fewer than two others are.
+fn leave_out_those_alone(sequence: &Sequence, voxels: &Path, files: &mut [Option<PathBuf>]) -> Option<String> {
+    let rules = made_by(voxels)?.ok()?;
+    let is_alone = |anchor: usize| rules.window(anchor, sequence.scans.len()).len() == 1;
+    if rules.prior_scans.saturating_add(rules.future_scans) == 0 {
+        return None;
+    }
+    let there = files.iter().flatten().count();
+    let alone: Vec<usize> = (0..files.len()).filter(|scan| files[*scan].is_some() && is_alone(*scan)).collect();
+    let last = *alone.last()?;
+    let what =
+        format!("the target of {} is made from its own scan alone, at the end of the sequence", sequence.id(last));
+    if there < alone.len() + 2 {
+        return Some(format!("{what}: it holds no more than the network sees, scores on it tell nothing"));
+    }
+    for scan in alone {
+        files[scan] = None;
+    }
+    Some(format!("{what}: it is left out"))
 }
 
 /// Where the voxel files of a sequence lie.

@@ -161,7 +161,8 @@ fn training_on_built_voxels_is_training_on_the_scans() {
     assert_eq!((report.sequences.len(), report.sequences[0].built, report.sequences[0].short), (1, 3, 3));
     let direct = made(DataConfig { target: TargetSource::Scans, ..scans.clone() });
     let built = made(DataConfig { target: TargetSource::Voxels, ..scans });
-    assert_eq!(direct.len(), 3);
+    // The last stands alone: its target is what the network sees.
+    assert_eq!((direct.len(), built.len()), (3, 2));
     for (direct, built) in direct.iter().zip(&built) {
         assert_eq!((&direct.id, &direct.cloud.positions), (&built.id, &built.cloud.positions));
         assert!(direct.target == built.target, "{}", direct.id);
@@ -175,7 +176,7 @@ fn training_on_built_voxels_is_training_on_the_scans() {
     assert_eq!((at([8.3, -2.1, -0.5]), at([10.3, -2.1, -0.5])), (1, 0));
     assert_eq!(at([3.0, 0.0, -1.5]), 0, "a metre from the third scan's sensor: too near");
     assert_eq!((at([20.0, 0.0, 0.1]), at([5.0, 0.0, 0.1])), (255, 0), "behind the wall, and before it");
-    let scan = &made(config(9, 0.5))[2];
+    let scan = &made(DataConfig { target: TargetSource::Scans, ..config(9, 0.5) })[2];
     assert_eq!(scan.cloud.len(), 42, "without a range every point counts");
 }
 
@@ -196,12 +197,18 @@ fn a_build_goes_on_where_it_was_stopped_and_spares_what_it_did_not_make() {
     let stopped = build_targets(&every_second(rules, false), None, &mut stop);
     assert!(matches!(stopped, Err(Error::Interrupted)));
     assert_eq!(["label", "invalid", "occluded", "bin"].map(voxels), [1; 4]);
-    // An anchor is finished with its last file.
+    // An anchor is finished with its last file, and no file of another size is one.
     fs::remove_file(path.join("voxels/000000.label")).unwrap();
     let report = run(rules, false).unwrap();
     assert_eq!((report.sequences[0].built, report.sequences[0].kept), (2, 0));
     let report = run(rules, false).unwrap();
     assert_eq!((report.sequences[0].built, report.sequences[0].kept), (0, 2));
+    for (name, bytes) in [("000000.label", 7), ("000000.bin", 0), ("000002.invalid", 9), ("000002.occluded", 1 << 20)] {
+        fs::write(path.join("voxels").join(name), vec![0; bytes]).unwrap();
+    }
+    fs::write(path.join("voxels/000002.bin"), "").unwrap();
+    let report = run(rules, false).unwrap();
+    assert_eq!((report.sequences[0].built, report.sequences[0].kept), (2, 0), "destroyed files");
     let text = run(TargetRules { future_scans: 1, ..rules }, false).unwrap_err().to_string();
     assert!(
         text.contains("made by other rules (0 scans before, 70 after, 2.5 to 70 m)") && text.contains("--force"),
@@ -300,4 +307,54 @@ fn named_sequences_validate_and_those_without_targets_are_left_out() {
     let (training, validation) = SemanticKittiFolder::open(folder.path(), &config(0, 0.25), &spec()).unwrap();
     assert_eq!(training.moment(3), Some(Moment { recording: 1, scan: 0 }));
     assert_eq!((validation.moment(0), validation.moment(2)), (Some(Moment { recording: 0, scan: 3 }), None));
+}
+
+#[test]
+fn scans_without_a_point_that_counts_make_no_target() {
+    for (point, expected) in
+        [([f32::NAN; 3], "no point 2.5 to 70 m"), ([9000.0; 3], "no point"), ([-9.0; 3], "none of the 1 points")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        write_sequence(folder.path(), &[&[([9.0, 0.0, 0.0], 10)], &[(point, 10)]]);
+        let text = build_targets(&build(folder.path(), TargetRules::default(), false), None, &mut go_on).unwrap_err();
+        assert!(text.to_string().contains("000001.bin: found") && text.to_string().contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn odd_poses_are_told_and_broken_ones_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let scan: &[([f32; 3], u32)] = &[([0.5; 3], 10)];
+    write_sequence(folder.path(), &[scan; 3]);
+    let poses = |text: &str| fs::write(folder.path().join("poses.txt"), text).unwrap();
+    let notes =
+        || SemanticKittiFolder::open(folder.path(), &config(0, 0.5), &spec()).map(|(part, _)| part.notes().join("; "));
+    assert!(!notes().unwrap().contains("poses"));
+    let here = "1 0 0 0 0 1 0 0 0 0 1 0\n";
+    poses(&here.repeat(3));
+    assert!(notes().unwrap().contains("poses.txt: all 3 scans were taken at one place"), "{:?}", notes());
+    poses(&format!("{here}{}", "1 0 0 5 0 1 0 0 0 0 1 0\n".repeat(4)));
+    assert!(notes().unwrap().contains("poses.txt: 2 poses after that of the last scan"), "{:?}", notes());
+    poses(&format!("{here}{}{here}", here.replace('1', "0")));
+    let text = notes().unwrap_err().to_string();
+    assert!(text.contains("poses.txt, line 2: found a matrix that is no rotation"), "{text}");
+}
+
+#[test]
+fn voxels_that_are_named_are_used_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    street(&folder.path().join("data/sequences/00"));
+    let data = folder.path().join("data");
+    let built = folder.path().join("built");
+    let options =
+        BuildOptions { output: Some(built.clone()), stride: 2, ..build(&data, TargetRules::default(), false) };
+    build_targets(&options, None, &mut go_on).unwrap();
+    let config = DataConfig { voxels: Some(built), ..config(0, 0.5) };
+    let text = SemanticKittiFolder::open(&data, &config, &spec()).unwrap_err().to_string();
+    assert!(text.contains("data.voxels with a grid of [8, 8, 2]"), "{text}");
+    // Two anchors, the last alone: none can be left out.
+    let (training, validation) = SemanticKittiFolder::open(&data, &config, &voxel_grid()).unwrap();
+    assert_eq!((training.len(), validation.len()), (1, 1));
+    let told = training.notes().join("; ");
+    assert!(told.contains("00/000002 is made from its own scan alone") && told.contains("tell nothing"), "{told}");
 }
