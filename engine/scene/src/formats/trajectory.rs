@@ -60,6 +60,12 @@ pub fn read_trajectory(path: &Path) -> Result<(Vec<DMat4>, PoseFormat)> {
             return Err(Error::new(path, Place::Line(*first_line), count(length as u64, "number"), EXPECTED));
         }
     };
+    if format == PoseFormat::Tum
+        && let Some(two) = rows.windows(2).find(|two| two[1].1[0] < two[0].1[0])
+    {
+        let found = format!("a time of {} after {}", two[1].1[0], two[0].1[0]);
+        return Err(Error::new(path, Place::Line(two[1].0), found, "times that ascend, as the scans do"));
+    }
     let poses = rows.chunks(together).map(|lines| {
         let numbers: Vec<f64> = lines.iter().flat_map(|(_, row)| row.iter().copied()).collect();
         let line = lines.first().map_or(0, |(line, _)| *line);
@@ -190,6 +196,7 @@ mod tests {
             ("1000 0 0 0 0 1000 0 0 0 0 1000 0\n".into(), "no rotation"),
             ("1 0 0 0 0 1 0 0 0 0 -1 0\n".into(), "mirrors"),
             ("0 1 2 3 0 0 0 0\n".into(), "quaternion of length 0.000"),
+            ("2 1 2 3 0 0 0 1\n2 1 2 3 0 0 0 1\n1.5 1 2 3 0 0 0 1\n".into(), "line 3: found a time of 1.5 after 2"),
             ("0 1e20 2 3 0 0 0 1\n".into(), "a place 1e20 m away"),
             ("1 0 0 0 0 1 0 0 0 0 1 0 5 6 7 1\n".into(), "column by column"),
             ("# nothing\n".into(), "no poses"),

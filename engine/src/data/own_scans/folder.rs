@@ -40,6 +40,8 @@ struct Drive {
     world_from_sensor: Vec<DMat4>,
     /// Where the poses were found and how they are written, for people.
     poses: String,
+    /// What looks odd about them.
+    notes: Vec<String>,
 }
 
 /// What a folder of scans with poses holds.
@@ -114,7 +116,7 @@ pub fn sensor_pose(scan: &Path) -> Result<Option<DMat4>> {
     for folder in scan.ancestors().skip(1).take(2) {
         let scans = find_scans(folder)?;
         if let Some(place) = scans.iter().position(|other| *other == scan).filter(|_| has_poses(folder, &scans)) {
-            return Ok(poses(folder, &scans)?.0.get(place).copied());
+            return Ok(poses(folder, &scans)?.world_from_sensor.get(place).copied());
         }
     }
     Ok(None)
@@ -139,18 +141,24 @@ impl Drives {
 
     /// What each drive holds.
     pub fn info(&self) -> Vec<DriveInfo> {
-        let info = |drive: &Drive| {
-            let place = |pose: &DMat4| pose.w_axis.truncate();
-            let way = drive.world_from_sensor.windows(2).map(|two| place(&two[0]).distance(place(&two[1])));
-            DriveInfo {
-                name: drive.name.clone(),
-                scans: drive.scans.len(),
-                poses: drive.poses.clone(),
-                way_m: way.sum(),
-                first: drive.scans[0].clone(),
-            }
+        let info = |drive: &Drive| DriveInfo {
+            name: drive.name.clone(),
+            scans: drive.scans.len(),
+            poses: drive.poses.clone(),
+            way_m: drive.steps_m().sum(),
+            first: drive.scans[0].clone(),
         };
         self.0.iter().map(info).collect()
+    }
+
+    /// Distances from each scan to the next of its drive, metres.
+    pub fn steps_m(&self) -> Vec<f64> {
+        self.0.iter().flat_map(Drive::steps_m).collect()
+    }
+
+    /// What looks odd about the poses.
+    pub fn notes(&self) -> Vec<String> {
+        self.0.iter().flat_map(|drive| drive.notes.iter().cloned()).collect()
     }
 
     fn find(&self, scan: usize) -> (&Drive, usize) {
@@ -220,17 +228,34 @@ impl Drive {
         if scans.is_empty() {
             return Err(occam_scene::Error::new(folder, Place::File, "a folder without scans", LAYOUTS).into());
         }
-        let (world_from_sensor, poses) = poses(folder, &scans)?;
+        let Poses { world_from_sensor, said: poses, notes } = poses(folder, &scans)?;
         let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
-        Ok(Self { name, first, scans, world_from_sensor, poses })
+        Ok(Self { name, first, scans, world_from_sensor, poses, notes })
+    }
+
+    fn steps_m(&self) -> impl Iterator<Item = f64> {
+        let place = |pose: &DMat4| pose.w_axis.truncate();
+        self.world_from_sensor.windows(2).map(move |two| place(&two[0]).distance(place(&two[1])))
     }
 }
 
-/// A pose for each scan, and what people are told about them.
-fn poses(folder: &Path, scans: &[PathBuf]) -> Result<(Vec<DMat4>, String)> {
-    let Some(file) = POSE_FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file()) else {
+/// A pose for each scan.
+struct Poses {
+    world_from_sensor: Vec<DMat4>,
+    /// Where they were found and how they are written, for people.
+    said: String,
+    /// What looks odd.
+    notes: Vec<String>,
+}
+
+fn poses(folder: &Path, scans: &[PathBuf]) -> Result<Poses> {
+    let mut files = POSE_FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file());
+    let Some(file) = files.next() else {
         return single_poses(folder, scans);
     };
+    let other = files.next().or_else(|| scans.first().and_then(|scan| pose_beside(folder, scan)));
+    let unused = |other: PathBuf| format!("{} is used, {} is not: take one away", file.display(), other.display());
+    let notes: Vec<String> = other.map(unused).into_iter().collect();
     let calibration = folder.join("calib.txt");
     let (poses, format) = if calibration.is_file() {
         let camera_from_lidar = read_camera_from_lidar(&calibration)?;
@@ -242,13 +267,13 @@ fn poses(folder: &Path, scans: &[PathBuf]) -> Result<(Vec<DMat4>, String)> {
     let shown = file.file_name().unwrap_or_default().to_string_lossy();
     let said = format!("{} in {shown} ({format})", poses.len());
     if poses.len() == scans.len() {
-        return Ok((poses, said));
+        return Ok(Poses { world_from_sensor: poses, said, notes });
     }
     // In KITTI's folders a scan is named by the number of its pose: some may have been left out.
     let numbers = scans.iter().map(|scan| scan.file_stem()?.to_str()?.parse::<usize>().ok());
     let picked: Option<Vec<DMat4>> = numbers.map(|number| poses.get(number?).copied()).collect();
     if let Some(picked) = picked.filter(|_| calibration.is_file()) {
-        return Ok((picked, said));
+        return Ok(Poses { world_from_sensor: picked, said, notes });
     }
     let [found, expected] = [(poses.len(), "pose"), (scans.len(), "scan")]
         .map(|(n, thing)| format!("{n} {thing}{}", if n == 1 { "" } else { "s" }));
@@ -264,7 +289,7 @@ fn shown_name(path: Option<&PathBuf>) -> String {
     path.and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn single_poses(folder: &Path, scans: &[PathBuf]) -> Result<(Vec<DMat4>, String)> {
+fn single_poses(folder: &Path, scans: &[PathBuf]) -> Result<Poses> {
     let mut poses = Vec::with_capacity(scans.len());
     for scan in scans {
         let Some(file) = pose_beside(folder, scan) else {
@@ -278,5 +303,6 @@ fn single_poses(folder: &Path, scans: &[PathBuf]) -> Result<(Vec<DMat4>, String)
         };
         poses.push(pose);
     }
-    Ok((poses, format!("{} in one file a scan", scans.len())))
+    let said = format!("{} in one file a scan", scans.len());
+    Ok(Poses { world_from_sensor: poses, said, notes: Vec::new() })
 }

@@ -20,12 +20,15 @@ const FARTHEST_M: f64 = 1000.0;
 /// For a scan that cannot be read.
 pub fn folders(drives: &Drives, config: &DataConfig, spec: &GridSpec) -> Result<(f64, Vec<String>)> {
     let (mut points, mut from_world) = (Vec::new(), Vec::new());
-    let mut labelled = false;
+    let (mut labelled, mut without) = (false, Vec::new());
     let count = drives.len().min(LOOKED_AT);
     for place in 0..count {
         let scan = place * drives.len() / count;
         let cloud = drives.read(scan, config.frame)?;
         labelled |= cloud.label.is_some();
+        if cloud.is_empty() {
+            without.push(drives.file(scan).display().to_string());
+        }
         // What the ranges would be in the other frame.
         let pose = drives.world_from_sensor(scan);
         let other = if config.frame == Frame::Sensor { pose.inverse() } else { pose };
@@ -34,7 +37,14 @@ pub fn folders(drives: &Drives, config: &DataConfig, spec: &GridSpec) -> Result<
             from_world.push(other.transform_point3(p).length());
         }
     }
-    let mut notes = Vec::new();
+    let mut notes = drives.notes();
+    if let Some(first) = without.first() {
+        notes.push(format!(
+            "{} of {count} scans looked at hold no point with finite coordinates (no NaN), such as {first}",
+            without.len()
+        ));
+    }
+    let far = reach(points.iter().map(|p| p.length()).collect());
     let [own, other] = [points.iter().map(|p| p.length()).collect(), from_world].map(median);
     if other * 2.0 < own {
         let (now, set) = match config.frame {
@@ -48,9 +58,12 @@ pub fn folders(drives: &Drives, config: &DataConfig, spec: &GridSpec) -> Result<
         ));
     } else if own > FARTHEST_M {
         notes.push(millimetres(own));
-    } else {
-        notes.extend(up_axis(&points));
-        notes.extend(grid(&points, spec));
+    } else if !points.is_empty() {
+        notes.extend(apart(drives, far));
+        match up_axis(&points) {
+            Some(note) => notes.push(note),
+            None => notes.extend(grid(&points, spec)),
+        }
     }
     if drives.info().iter().any(|drive| drive.scans > 1 && drive.way_m == 0.0) {
         notes.push("all poses are the same place: were they recorded?".into());
@@ -96,6 +109,23 @@ fn sampled(cloud: &PointCloud) -> impl Iterator<Item = DVec3> {
 fn median(mut values: Vec<f64>) -> f64 {
     let rank = values.len() / 2;
     if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(rank, f64::total_cmp).1 }
+}
+
+/// What nine in ten of the values do not exceed.
+fn reach(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() * 9 / 10).copied().unwrap_or_default()
+}
+
+/// Scans so far apart that no place is in two of them.
+fn apart(drives: &Drives, far: f64) -> Option<String> {
+    let step = median(drives.steps_m());
+    (step > 2.0 * far).then(|| {
+        format!(
+            "one scan and the next were taken {step:.0} m apart, but nine in ten of their points lie within {far:.0} m of \
+             the sensor: they have no place in common. Are the poses metres, as the scans?"
+        )
+    })
 }
 
 /// Distance between the twentieth and the last twentieth of the values.

@@ -17,6 +17,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,8 +73,16 @@ pub struct OwnScans {
 /// [`Error::Input`] for missing or different numbers of files and poses.
 pub fn open_folders(path: &Path, folders: &[PathBuf], config: &DataConfig, spec: &GridSpec) -> Result<Splits> {
     let drives = Drives::open(folders)?;
-    let (_, notes) = look::folders(&drives, config, spec)?;
+    let (_, mut notes) = look::folders(&drives, config, spec)?;
     let (training, validation) = drives.split(config);
+    let left_out = drives.len() - training.len() - validation.len();
+    if left_out > 0 {
+        notes.push(format!(
+            "{left_out} of {} scans are left out: their targets would reach into the scans that validate, or beyond the end \
+             of a drive",
+            drives.len()
+        ));
+    }
     splits(path, Source::Drives(drives), training, validation, config, spec, notes)
 }
 
@@ -125,6 +134,13 @@ fn splits(
     };
     super::check_ids(spec, &labels)?;
     let classes = config.labels.is_some().then(|| Classes::new(&labels));
+    if let (Some(classes), Some(name)) = (&classes, &config.labels) {
+        if labels.len() < 2 {
+            let found = format!("{} class", labels.len());
+            return Err(occam_scene::Error::new(name, Place::File, found, "free space and a class or more").into());
+        }
+        check_meaning(&source, classes, name, config)?;
+    }
     let shared = Arc::new(Shared {
         name: path.display().to_string(),
         source,
@@ -136,6 +152,31 @@ fn splits(
     });
     let part = |samples| Arc::new(OwnScans { shared: Arc::clone(&shared), samples });
     Ok(Splits { training: part(training), validation: part(validation), notes })
+}
+
+/// Whether any label means a class of the map `name`: else there is nothing to learn. Scans are read until one does.
+fn check_meaning(source: &Source, classes: &Classes, name: &str, config: &DataConfig) -> Result<()> {
+    let mut ids = BTreeSet::new();
+    match source {
+        Source::Virtual(scans) => ids.extend(scans.labels().into_iter().flatten().copied()),
+        Source::Drives(drives) => {
+            for scan in 0..drives.len() {
+                ids.extend(drives.read(scan, config.frame)?.label.into_iter().flatten());
+                if ids.iter().any(|id| !classes.means_nothing(*id)) {
+                    break;
+                }
+            }
+        }
+    }
+    // What is missing or unknown is told with its file, when it is needed.
+    if ids.is_empty() || ids.iter().any(|id| !classes.means_nothing(*id)) {
+        return Ok(());
+    }
+    let shown: Vec<String> = ids.iter().take(10).map(u16::to_string).collect();
+    let more = if ids.len() > shown.len() { " and more" } else { "" };
+    let found = format!("only ignored or free ids among those of the scans ({}{more})", shown.join(", "));
+    let error = occam_scene::Error::new(name, Place::File, found, "a class with file_ids that the scans have");
+    Err(error.hint("Is this the label map of these scans (data.labels)?").into())
 }
 
 impl Dataset for OwnScans {

@@ -32,6 +32,8 @@ const AROUND: i64 = 6;
 /// What a cloud lacks that is a single scan.
 const ONE_SCAN: &str = "This is a single scan: behind what it saw, nobody knows anything. Bring several, merged into one \
                         cloud, or as a folder with poses";
+/// Few clouds are as wide as this, metres.
+const WIDE_M: f64 = 1000.0;
 /// Places tried for each that is wanted.
 const TRIES: usize = 200;
 
@@ -115,6 +117,11 @@ impl VirtualScans {
         others.truncate(count);
         others.push(sensor);
         others
+    }
+
+    /// Label of every point, where the cloud has some.
+    pub fn labels(&self) -> Option<&[u16]> {
+        self.cloud.labels()
     }
 
     /// Adds the points of the cloud that lie in the grid of a sensor.
@@ -326,7 +333,13 @@ fn place(
             config.sensor_height_m + KERB_M,
             reach(spec)
         );
-        let hint = "Use a smaller --grid or --voxel or another data.sensor_height_m; heights are along z";
+        let units = if size.max_element() > WIDE_M {
+            "Are the coordinates millimetres or centimetres? Occam takes them for metres. "
+        } else {
+            ""
+        };
+        let hint =
+            format!("{units}Use a smaller --grid or --voxel or another data.sensor_height_m; heights are along z");
         return Err(occam_scene::Error::new(path, Place::File, found, expected).hint(hint));
     }
     let border = sensors.len();

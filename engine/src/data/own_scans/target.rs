@@ -25,6 +25,11 @@ impl Classes {
         }
     }
 
+    /// Whether a point of that id tells nothing.
+    pub fn means_nothing(&self, id: u16) -> bool {
+        self.by_id.get(&id).is_some_and(|class| *class == self.empty_id || *class == self.ignore_id)
+    }
+
     /// A point is never free space: an id that means it says that nobody knows.
     fn of(&self, id: u16) -> Result<u8, String> {
         match self.by_id.get(&id) {

@@ -90,7 +90,9 @@ fn registered_scans_give_the_same_samples_and_a_wrong_frame_is_told() {
     let registered = DataConfig { frame: super::super::Frame::World, ..config() };
     let one = opened(sensor.path(), &config(), &spec).unwrap();
     let other = opened(world.path(), &registered, &spec).unwrap();
-    assert_eq!((one.notes.len(), other.notes.len()), (0, 0), "{:?} {:?}", one.notes, other.notes);
+    for notes in [&one.notes, &other.notes] {
+        assert!(notes.iter().all(|note| note.starts_with("1 of 6 scans are left out")), "{notes:?}");
+    }
     for index in 0..one.training.len() {
         let [a, b] = [&one, &other].map(|splits| splits.training.sample(index).unwrap());
         assert_eq!(a.target, b.target);
@@ -123,7 +125,29 @@ fn what_looks_odd_is_told_with_what_to_set() {
     };
     assert_eq!(notes(ground(1.0, |p| p), &spec), "");
     assert!(notes(ground(1000.0, |p| p), &spec).contains("millimetres"));
-    assert!(notes(ground(1.0, |[x, y, z]| [x, z, y]), &spec).contains("y seems to point up"));
+    let turned = notes(ground(1.0, |[x, y, z]| [x, z, y]), &spec);
+    assert!(turned.contains("y seems to point up") && !turned.contains("grid.origin_m"), "{turned}");
+    let nowhere = notes(vec![[f32::NAN; 3]; 9], &spec);
+    assert!(
+        nowhere.contains("3 of 3 scans looked at hold no point") && !nowhere.contains("grid.origin_m"),
+        "{nowhere}"
+    );
+    // Nine in ten points lie within less than 20 m; the poses are a metre apart, as millimetres or as metres.
+    let apart = |step: f64| {
+        let folder = tempfile::tempdir().unwrap();
+        for scan in 0..3 {
+            write_points(&folder.path().join(format!("{scan}.ply")), &ground(1.0, |p| p), None);
+        }
+        fs::write(folder.path().join("trajectory.txt"), [0.0, step, 2.0 * step].map(pose).concat()).unwrap();
+        fs::write(folder.path().join("poses.txt"), [0.0, step, 2.0 * step].map(pose).concat()).unwrap();
+        opened(folder.path(), &config(), &spec).unwrap().notes.join("; ")
+    };
+    assert!(apart(1000.0).contains("taken 1000 m apart"), "{}", apart(1000.0));
+    assert!(
+        !apart(1.0).contains("apart") && apart(1.0).contains("trajectory.txt is not: take one away"),
+        "{}",
+        apart(1.0)
+    );
     // The ground lies 5 m higher than the demo's: 3.3 m, and the floor of the grid belongs 0.7 m below.
     let high = notes(ground(1.0, |[x, y, z]| [x, y, z + 7.0]), &spec);
     assert!(high.contains("the ground lies at z = 5.3 m") && high.contains("[0.0,-12.8,4.6]"), "{high}");
@@ -268,6 +292,21 @@ fn a_label_column_trains_its_classes_when_a_map_is_named() {
 
     let unknown = opened(folder.path(), &named("occupancy"), &row()).unwrap().training.sample(0).unwrap_err();
     assert!(unknown.to_string().contains("0.ply: found label id 7"), "{unknown}");
+    for (classes, expected) in [
+        (
+            text.replace("[7]", "[70]").replace("[9]", "[90]").replace("[8]", "[7, 8, 9]"),
+            "ids among those of the scans (0, 7, 8, 9)",
+        ),
+        (
+            "name = \"one\"\nempty_id = 0\nclasses = [{ name = \"all\", colour = [0, 0, 0], file_ids = [0, 7, 8, 9] }]"
+                .into(),
+            "found 1 class",
+        ),
+    ] {
+        fs::write(&map, classes).unwrap();
+        let refused = opened(folder.path(), &named(&map.display().to_string()), &row()).err().unwrap().to_string();
+        assert!(refused.contains("map.toml: found") && refused.contains(expected), "{refused}");
+    }
     let missing = opened(folder.path(), &named("no-such-map"), &row()).err().unwrap().to_string();
     assert!(missing.contains("no-such-map") && missing.contains("semantic-kitti"), "{missing}");
     let no_file =
@@ -401,6 +440,8 @@ fn clouds_that_no_sensor_fits_into_are_refused_with_numbers() {
     // A plane of 2 m x 2 m.
     let small = text((0..400).map(|i| [(i % 20) as f32 * 0.1, (i / 20) as f32 * 0.1, 0.0]).collect());
     assert!(small.contains("dense.ply: found no free place") && small.contains("2.0 x 2.0 x 0.2 m"), "{small}");
+    let wide = text((0..400).map(|i| [(i % 20) as f32 * 200.0, (i / 20) as f32 * 200.0, 0.0]).collect());
+    assert!(wide.contains("millimetres or centimetres") && !small.contains("millimetres"), "{wide}");
     // The same as the scan of a sensor.
     let scan = folder.path().join("one.bin");
     let floats = (0..400).flat_map(|i| [(i % 20) as f32 * 0.1, (i / 20) as f32 * 0.1, 0.0, 0.5]);
