@@ -88,6 +88,12 @@ fn data_info_tells_what_a_label_file_without_its_scan_holds() {
     let text = works(folder.path(), &["data", "info", "7.label"]);
     assert!(text.contains("point labels without their scan, 3 labels, 2 instance ids"), "{text}");
     assert!(text.contains("car") && text.contains("road") && text.contains("66.7 %"), "{text}");
+    assert!(!text.contains("could also be"), "{text}");
+    // Two voxels of two bytes each, read as one point, have a class where the instance would be.
+    fs::write(folder.path().join("grid.label"), [40_u16, 0, 40, 40, 50, 10, 0, 0].map(u16::to_le_bytes).concat())
+        .unwrap();
+    let text = works(folder.path(), &["data", "info", "grid.label"]);
+    assert!(text.contains("could also be 8 voxels of two bytes"), "{text}");
     let mut voxels = vec![0; 4_194_304];
     voxels[0] = 10;
     fs::write(folder.path().join("8.label"), &voxels).unwrap();
@@ -131,6 +137,38 @@ fn data_info_finds_scan_and_labels_from_inside_their_folders() {
         2,
         &["u8", "7.bin", "7.label", "4 bytes"],
     );
+}
+
+#[test]
+fn data_info_says_what_is_wrong_with_a_sequence() {
+    let folder = folder();
+    let sequence = folder.path().join("data/sequences/00");
+    for name in ["velodyne", "labels"] {
+        fs::create_dir_all(sequence.join(name)).unwrap();
+    }
+    for number in 0..2 {
+        fs::write(sequence.join(format!("velodyne/{number:06}.bin")), floats(&[1.0, 2.0, 3.0, 0.5])).unwrap();
+        fs::write(sequence.join(format!("labels/{number:06}.label")), [10, 0, 0, 0]).unwrap();
+    }
+    let pose = "1 0 0 0 0 1 0 0 0 0 1 0\n";
+    let info = || works(folder.path(), &["data", "info", "data"]);
+    for (calibration, poses, flaw) in [
+        (format!("Tr: {pose}"), String::new(), "an empty file"),
+        (format!("Tr: {pose}"), pose.to_owned(), "1 poses"),
+        (format!("Tr: {pose}"), pose.replace('1', "nan"), "a finite number"),
+        (format!("P0: {pose}"), pose.repeat(2), "no line Tr:"),
+    ] {
+        fs::write(sequence.join("calib.txt"), calibration).unwrap();
+        fs::write(sequence.join("poses.txt"), poses).unwrap();
+        let text = info();
+        assert!(text.contains("  note  ") && text.contains(flaw), "{flaw}: {text}");
+    }
+    fs::write(sequence.join("calib.txt"), format!("Tr: {pose}")).unwrap();
+    assert!(!info().contains("note"), "{}", info());
+    fs::write(sequence.join("labels/000009.label"), [10, 0, 0, 0]).unwrap();
+    let text = info();
+    assert!(text.contains("1 label file of no scan") && text.contains("000009.label"), "{text}");
+    fails(folder.path(), &["data", "check", "data"], 2, &["no voxels/", "data build data makes them"]);
 }
 
 #[test]

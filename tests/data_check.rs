@@ -48,7 +48,12 @@ fn data_check_warns_and_goes_on_but_cannot_pass_what_it_cannot_read() {
     fs::write(folder.path().join("notes.txt"), "nothing").unwrap();
     fails(folder.path(), &["data", "check", "notes.txt"], 2, &["notes.txt", "--format"]);
     fails(folder.path(), &["data", "check", "."], 2, &["no file whose name or arrays"]);
-    fails(folder.path(), &["data", "check", "missing.npz"], 2, &["missing.npz"]);
+    for missing in ["missing.npz", "missing", "a/voxels/missing.label"] {
+        fails(folder.path(), &["data", "check", missing], 2, &[missing, "No such file"]);
+    }
+    fs::write(folder.path().join("broken.npz"), "PK\x03\x04 cut off").unwrap();
+    let text = stdout(&occam(folder.path(), &["data", "check", "broken.npz", "notes.txt"]));
+    assert!(text.contains("0 files checked, 2 unreadable") && !text.contains("suspicious"), "{text}");
 }
 
 #[test]
@@ -96,7 +101,10 @@ fn data_check_of_a_folder_can_be_stopped() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let rest = lines.count();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(rest < 2999, "{rest} lines after the signal");
+    assert!(rest.len() < 2999, "{} lines after the signal", rest.len());
+    let sum = json_lines(rest.last().unwrap()).remove(0);
+    assert_eq!((&sum["event"], &sum["interrupted"]), (&"checked".into(), &true.into()), "{sum}");
+    assert_eq!(sum["files"], rest.len());
 }

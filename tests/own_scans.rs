@@ -84,6 +84,51 @@ fn the_demo_is_the_same_for_the_same_seed_and_overwrites_no_folder() {
 }
 
 #[test]
+fn the_demo_takes_no_file_of_the_user_and_leaves_none_of_a_failure() {
+    let folder = folder();
+    let demo = |more: &[&'static str]| [&["data", "demo"], more, &["--scans", "2"]].concat();
+    fs::write(folder.path().join("mine.ply"), "a scan").unwrap();
+    fails(folder.path(), &demo(&["mine.ply", "--as", "cloud"]), 2, &["mine.ply", "a new file"]);
+    fails(folder.path(), &demo(&["mine.ply"]), 2, &["mine.ply", "a new file"]);
+    works(folder.path(), &demo(&["new.ply"]));
+    assert!(folder.path().join("new.ply").is_file());
+    fails(folder.path(), &demo(&["mine.ply/x"]), 2, &["a folder that can be written", "Choose another place"]);
+}
+
+/// Stopped or failed, a demo can be made again under the same name.
+#[cfg(unix)]
+#[test]
+fn a_stopped_demo_leaves_nothing() {
+    use std::process::{Command, Stdio};
+
+    let folder = folder();
+    let program = assert_cmd::cargo::cargo_bin("occam");
+    let mut child = Command::new(&program)
+        .current_dir(folder.path())
+        .args(["data", "demo", "x", "--scans", "100000"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !folder.path().join("x/000001.ply").is_file() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(common::stderr(&output).lines().count(), 1);
+    assert!(listing(folder.path()).is_empty());
+    // No file may be larger than 512 bytes.
+    let limited = Command::new("sh")
+        .current_dir(folder.path())
+        .args(["-c", "ulimit -f 1; exec \"$0\" data demo x --scans 2", program.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(!limited.status.success());
+    assert!(listing(folder.path()).is_empty());
+}
+
+#[test]
 fn scans_without_poses_and_poses_without_scans_are_refused_before_a_run_begins() {
     let folder = folder();
     works(folder.path(), &["data", "demo", "mine", "--scans", "3"]);

@@ -44,11 +44,14 @@ fn voxels_are_built_trained_on_and_predicted_as_the_evaluator_reads_them() {
         assert_eq!(fs::metadata(voxels.join(format!("000001.{ending}"))).unwrap().len(), bytes, "{ending}");
     }
     assert_eq!(json_lines(&works(folder.path(), &build))[0]["sequences"][0]["kept"], 2);
+    let text = works(folder.path(), &["data", "info", "built"]);
+    assert!(text.contains("1 sequence, 0 scans, 2 voxel targets"), "{text}");
     let everything = ["data", "build", "data", "--stride", "1"];
     works(folder.path(), &everything);
     let own = folder.path().join("data/sequences/00/voxels");
     assert_eq!(fs::read(own.join("000001.label")).unwrap(), fs::read(voxels.join("000001.label")).unwrap());
     assert!(works(folder.path(), &["data", "check", "data"]).contains("2 files checked, nothing suspicious"));
+    labels_that_are_not_those_of_the_input(folder.path(), &own);
     // One voxel up, as in the first release: every bit moves to the next place.
     let bits = fs::read(own.join("000000.bin")).unwrap();
     let lifted = bits.iter().scan(0, |carry, byte| Some(std::mem::replace(carry, byte << 7) | byte >> 1));
@@ -57,7 +60,7 @@ fn voxels_are_built_trained_on_and_predicted_as_the_evaluator_reads_them() {
     let checked = occam(folder.path(), &["data", "check", "data"]);
     let text = stdout(&checked);
     assert!(
-        text.contains("000000.label: warning: found voxels that lie one higher") && text.contains("v1.1"),
+        text.contains("000000.label: warning: found voxels that lie one voxel higher") && text.contains("v1.1"),
         "{text}"
     );
     assert!(stderr(&checked).contains("000001.invalid: found 5 bytes"), "{}", stderr(&checked));
@@ -87,6 +90,28 @@ fn voxels_are_built_trained_on_and_predicted_as_the_evaluator_reads_them() {
     let scored = [0, 10, 11, 15, 18, 20, 30, 31, 32, 40, 44, 48, 49, 50, 51, 70, 71, 72, 80, 81];
     assert!(ids.iter().all(|id| scored.contains(id)), "{ids:?}");
     fails(folder.path(), &["predict", "runs/m", "data", "-o", "a.label", "--device", "cpu"], 2, &["give a folder"]);
+}
+
+/// The labels alone are wrong: those of another place, one voxel up, and with x and y swapped.
+fn labels_that_are_not_those_of_the_input(folder: &Path, voxels: &Path) {
+    let file = voxels.join("000000.label");
+    let good = fs::read(&file).unwrap();
+    let at = |[x, y, z]: [usize; 3]| 2 * ((x * 256 + y) * 32 + z);
+    let moved = |from: &dyn Fn([usize; 3]) -> Option<[usize; 3]>| -> Vec<u8> {
+        let places = (0..256).flat_map(|x| (0..256).flat_map(move |y| (0..32).map(move |z| [x, y, z])));
+        places.flat_map(|place| from(place).map_or([0; 2], |from| [good[at(from)], good[at(from) + 1]])).collect()
+    };
+    let cases = [
+        (moved(&|[x, y, z]| Some([x, y, z.checked_sub(1)?])), "found labels that lie one voxel higher"),
+        (moved(&|[x, y, z]| Some([y, x, z])), "their axes are mixed up"),
+        (moved(&|[x, y, z]| Some([x, y.checked_sub(60)?, z])), "The labels belong to another scan"),
+    ];
+    for (labels, expected) in cases {
+        fs::write(&file, labels).unwrap();
+        let text = works(folder, &["data", "check", "data"]);
+        assert!(text.contains(expected) && text.contains("1 with warnings"), "{expected}: {text}");
+    }
+    fs::write(&file, good).unwrap();
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct PointCloud {
     pub time: Option<Vec<f64>>,
     /// Where the sensor stood, relative to `origin`; `None` when the file does not tell.
     pub sensor: Option<[f32; 3]>,
-    /// Points that the file held and that were dropped because a coordinate was NaN or infinite.
+    /// Points that the file held and that were dropped because a coordinate was NaN, infinite or beyond f32.
     pub dropped_non_finite: usize,
 }
 

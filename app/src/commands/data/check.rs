@@ -7,10 +7,11 @@ use clap::Args;
 use occam_engine::scene::completion::check_voxels;
 use occam_engine::scene::error::{Error, Place};
 use occam_engine::scene::formats::benchmarks::{Benchmark, Finding, GroundTruth};
+use occam_engine::scene::formats::sequence_folders;
 use serde_json::json;
 
 use crate::fail;
-use crate::print::{Output, human};
+use crate::print::{Output, human, program};
 use crate::signals::Signals;
 
 /// Lines printed for one kind of finding; the sum says how many there were.
@@ -31,6 +32,8 @@ pub struct CheckArgs {
 /// What came out so far.
 #[derive(Default)]
 struct Tally {
+    /// Files of the paths begun.
+    listed: usize,
     checked: usize,
     suspicious: usize,
     /// How many files have a finding of a kind.
@@ -44,22 +47,35 @@ struct Tally {
 pub fn run(args: &CheckArgs, out: Output) -> anyhow::Result<u8> {
     let signals = Signals::install()?;
     let mut tally = Tally::default();
-    let mut stopped = false;
+    let mut begun = 0;
     for path in &args.files {
+        if signals.stop_asked() {
+            break;
+        }
+        begun += 1;
         let result = if path.is_dir() {
-            folder(path, args.format, out, &signals, &mut tally).map(|done| stopped = !done)
+            folder(path, args.format, out, &signals, &mut tally)
         } else {
+            tally.listed += 1;
             file(path, args.format, out, true, &mut tally)
         };
         if let Err(error) = result {
+            // A folder without files to check counts as one.
+            tally.listed += usize::from(path.is_dir());
             tally.fail(error, out)?;
         }
-        if stopped || signals.stop_asked() {
-            out.line(tally.sum())?;
-            return Ok(signals.exit_code());
-        }
     }
-    if args.files.len() > 1 || args.files.iter().any(|path| path.is_dir()) {
+    let left = args.files.len() - begun;
+    let interrupted = signals.stop_asked();
+    if interrupted {
+        let more = if left > 0 { format!(", {} not begun", human::counted(left, "path")) } else { String::new() };
+        out.result(format!(
+            "stopped after {} of {}{more}: {}",
+            human::count(tally.done()),
+            human::counted(tally.listed, "file"),
+            tally.sum()
+        ))?;
+    } else if args.files.len() > 1 || args.files.iter().any(|path| path.is_dir()) {
         out.result(tally.sum())?;
     }
     out.json(&json!({
@@ -68,35 +84,48 @@ pub fn run(args: &CheckArgs, out: Output) -> anyhow::Result<u8> {
         "with_warnings": tally.suspicious,
         "unreadable": tally.unreadable,
         "kinds": tally.kinds,
+        "interrupted": interrupted,
     }))?;
-    Ok(tally.failed.unwrap_or(0))
+    Ok(if interrupted { signals.exit_code() } else { tally.failed.unwrap_or(0) })
 }
 
-/// All files of a folder and the folders below that can be of the format. `false` when the user stopped it.
+/// All files of a folder and the folders below that can be of the format, until the user stops it.
 fn folder(
     path: &Path,
     format: Option<Benchmark>,
     out: Output,
     signals: &Signals,
     tally: &mut Tally,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<()> {
     let files = files_below(path)?;
-    let Some(format) = format.or_else(|| first_told(&files, signals)) else {
-        let found = "no file whose name or arrays tell a benchmark";
-        return Err(Error::new(path, Place::File, found, "ground truth of an occupancy benchmark")
-            .hint("Say what it is with --format")
-            .into());
-    };
-    let files: Vec<&PathBuf> = files.iter().filter(|file| GroundTruth::name_fits(file, format)).collect();
-    if files.is_empty() {
-        return Err(Error::new(path, Place::File, "no file", format!("the files of {format}")).into());
+    let told = format.or_else(|| first_told(&files, signals));
+    if signals.stop_asked() {
+        return Ok(());
     }
+    let none = |found: String, expected: String| Error::new(path, Place::File, found, expected);
+    let unbuilt = !sequence_folders(path)?.is_empty();
+    let fitting: Vec<&PathBuf> =
+        files.iter().filter(|file| told.is_some_and(|format| GroundTruth::name_fits(file, format))).collect();
+    let (format, files) = match told {
+        Some(format) if !fitting.is_empty() => (format, fitting),
+        None | Some(Benchmark::SemanticKitti) if unbuilt => {
+            return Err(none("no voxels/ in its sequences".into(), "voxels/ with a .label file a scan".into())
+                .hint(format!("{} data build {} makes them", program(), path.display()))
+                .into());
+        }
+        Some(format) => return Err(none("no file".into(), format!("the files of {format}")).into()),
+        None => {
+            let found = "no file whose name or arrays tell a benchmark";
+            return Err(none(found.into(), "ground truth of an occupancy benchmark".into())
+                .hint("Say what it is with --format")
+                .into());
+        }
+    };
+    tally.listed += files.len();
     out.line(format!("{}: {}, {}", path.display(), format, human::counted(files.len(), "file")))?;
     let bar = out.bar(files.len(), "files");
-    let mut done = true;
     for path in files {
         if signals.stop_asked() {
-            done = false;
             break;
         }
         let mut check = || file(path, Some(format), out, false, tally).or_else(|error| tally.fail(error, out));
@@ -112,11 +141,12 @@ fn folder(
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Checks one file. `alone`: says so when nothing is wrong.
 fn file(path: &Path, format: Option<Benchmark>, out: Output, alone: bool, tally: &mut Tally) -> anyhow::Result<()> {
+    std::fs::metadata(path).map_err(|error| Error::io(path, &error))?;
     let truth = match format {
         Some(format) => GroundTruth::open_as(path, format)?,
         None => GroundTruth::open(path)?.ok_or_else(|| {
@@ -176,16 +206,22 @@ impl Tally {
         Ok(())
     }
 
+    fn done(&self) -> usize {
+        self.checked + self.unreadable
+    }
+
     fn sum(&self) -> String {
         let mut parts = vec![format!("{} checked", human::counted(self.checked, "file"))];
         if self.unreadable > 0 {
             parts.push(format!("{} unreadable", human::count(self.unreadable)));
         }
         let kinds: Vec<_> = self.kinds.iter().map(|(kind, files)| format!("{kind} {}", human::count(*files))).collect();
-        parts.push(match self.suspicious {
-            0 => "nothing suspicious".into(),
-            some => format!("{} with warnings ({})", human::count(some), kinds.join(", ")),
-        });
+        match self.suspicious {
+            // Nothing was found where nothing was looked at.
+            0 if self.checked == 0 => {}
+            0 => parts.push("nothing suspicious".into()),
+            some => parts.push(format!("{} with warnings ({})", human::count(some), kinds.join(", "))),
+        }
         parts.join(", ")
     }
 }

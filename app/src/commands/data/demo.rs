@@ -1,7 +1,7 @@
 //! `occam data demo`: the demo world as files, to practise with before the own scans are at hand.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use occam_engine::scene::PointCloud;
@@ -18,11 +18,11 @@ use crate::signals::Signals;
 #[derive(Args)]
 pub struct DemoArgs {
     /// Folder for the scans, or .ply file for one cloud
-    output: std::path::PathBuf,
+    output: PathBuf,
 
-    /// What to write
-    #[arg(long = "as", value_enum, default_value_t, value_name = "WHAT")]
-    what: What,
+    /// What to write [default: one cloud for a name that ends in .ply, else scans]
+    #[arg(long = "as", value_enum, value_name = "WHAT")]
+    what: Option<What>,
     /// Scans to take along the street
     #[arg(long, default_value_t = 120, value_name = "N", value_parser = parse::at_least_one)]
     scans: usize,
@@ -37,10 +37,9 @@ pub struct DemoArgs {
     labels: bool,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
     /// A folder of PLY files in the frame of the sensor, with poses.txt
-    #[default]
     Scans,
     /// One PLY file with all scans moved into one frame
     Cloud,
@@ -54,13 +53,19 @@ pub fn run(args: &DemoArgs, out: Output) -> anyhow::Result<u8> {
     if scans.checked_mul(every).is_none() {
         return Err(usage("--scans times --every: expected less than 2^32 tenths of a second"));
     }
-    match args.what {
-        What::Cloud if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("ply")) => {
+    let is_ply = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("ply"));
+    let what = args.what.unwrap_or(if is_ply { What::Cloud } else { What::Scans });
+    let mut written = match what {
+        What::Cloud if !is_ply => {
             return Err(usage(format!("{}: expected a name that ends in .ply for one cloud", path.display())));
         }
-        What::Cloud => {}
-        What::Scans => make_folder(path)?,
-    }
+        What::Cloud if path.exists() => {
+            let error = Error::new(path, Place::File, "something of that name", "a new file");
+            return Err(error.hint("Choose another name, or move away what is there").into());
+        }
+        What::Cloud => Written::default(),
+        What::Scans => Written::folder(path)?,
+    };
     let signals = Signals::install()?;
     let drive = Drive::new(args.seed, every);
     let mut poses = Vec::new();
@@ -68,15 +73,16 @@ pub fn run(args: &DemoArgs, out: Output) -> anyhow::Result<u8> {
     let mut points = 0;
     for number in 0..scans {
         if signals.stop_asked() {
+            out.note("stopped; nothing is left of the scans");
             return Ok(signals.exit_code());
         }
         let (scan, pose) = drive.scan(number);
         points += scan.len();
         poses.push(pose);
         let mut scan = PointCloud { instance: None, ring: None, time: None, ..scan };
-        if args.what == What::Scans {
+        if what == What::Scans {
             scan.label = scan.label.filter(|_| args.labels);
-            write_cloud_ply(&path.join(format!("{number:06}.ply")), &scan)?;
+            write_cloud_ply(&written.file(path.join(format!("{number:06}.ply"))), &scan)?;
             continue;
         }
         scan.transform(&pose);
@@ -84,13 +90,14 @@ pub fn run(args: &DemoArgs, out: Output) -> anyhow::Result<u8> {
         merged.intensity.iter_mut().for_each(|all| all.extend(scan.intensity.iter().flatten()));
         merged.label.iter_mut().for_each(|all| all.extend(scan.label.iter().flatten()));
     }
-    match args.what {
-        What::Scans => write_trajectory(&path.join("poses.txt"), &poses)?,
+    match what {
+        What::Scans => write_trajectory(&written.file(path.join("poses.txt")), &poses)?,
         What::Cloud => {
             merged.label = merged.label.filter(|_| args.labels);
             write_cloud_ply(path, &merged)?;
         }
     }
+    written.keep();
     let way_m: f64 = poses.windows(2).map(|two| (two[1].w_axis - two[0].w_axis).length()).sum();
     out.json(&json!({
         "event": "written",
@@ -104,18 +111,56 @@ pub fn run(args: &DemoArgs, out: Output) -> anyhow::Result<u8> {
         path.display(),
         human::counted(args.scans, "scan"),
         human::counted(points, "point"),
-        if args.what == What::Cloud { ", in one cloud" } else { ", and poses.txt" }
+        if what == What::Cloud { ", in one cloud" } else { ", and poses.txt" }
     ))?;
     Ok(0)
 }
 
-/// A new folder: scans of two drives must not mix.
-fn make_folder(path: &Path) -> anyhow::Result<()> {
-    let failed = |error: std::io::Error| Error::io(path, &error);
-    fs::create_dir_all(path).map_err(failed)?;
-    if fs::read_dir(path).map_err(failed)?.next().is_some() {
-        let error = Error::new(path, Place::File, "a folder with files in it", "a new or empty folder");
-        return Err(error.into());
+/// What was written so far: removed again unless all of it is there, for scans without poses are of no use and would be
+/// in the way of the next try.
+#[derive(Default)]
+struct Written {
+    files: Vec<PathBuf>,
+    /// Folder that was not there before.
+    folder: Option<PathBuf>,
+}
+
+impl Written {
+    /// A new or empty folder: scans of two drives must not mix.
+    fn folder(path: &Path) -> anyhow::Result<Self> {
+        let failed = |error: std::io::Error| {
+            Error::new(path, Place::File, error.to_string(), "a folder that can be written")
+                .hint("Choose another place, or check its permissions and the space left on the disk")
+        };
+        let new = !path.exists();
+        fs::create_dir_all(path).map_err(failed)?;
+        if fs::read_dir(path).map_err(failed)?.next().is_some() {
+            let error = Error::new(path, Place::File, "a folder with files in it", "a new or empty folder");
+            return Err(error.into());
+        }
+        Ok(Self { files: Vec::new(), folder: new.then(|| path.to_path_buf()) })
     }
-    Ok(())
+
+    /// A file about to be written.
+    fn file(&mut self, path: PathBuf) -> PathBuf {
+        self.files.push(path.clone());
+        path
+    }
+
+    fn keep(&mut self) {
+        self.files.clear();
+        self.folder = None;
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // What cannot be removed was not written; the error that led here is the one that matters.
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir(folder);
+        }
+    }
 }

@@ -20,6 +20,8 @@ struct Sequence {
     voxels: usize,
     poses: bool,
     calibration: bool,
+    /// What is wrong with its files.
+    notes: Vec<String>,
 }
 
 pub fn facts(path: &Path, options: &ReadOptions) -> anyhow::Result<Facts> {
@@ -108,7 +110,11 @@ fn own_scans(path: &Path, folders: &[PathBuf]) -> anyhow::Result<Facts> {
 }
 
 fn semantic_kitti(path: &Path) -> anyhow::Result<Facts> {
-    let folders = formats::sequence_folders(path)?;
+    let mut folders = formats::sequence_folders(path)?;
+    // Built voxels lie in sequences without scans.
+    folders.extend(formats::folders_with(path, "voxels")?);
+    folders.sort();
+    folders.dedup();
     let sequences = folders.iter().map(|folder| sequence(folder)).collect::<Result<Vec<_>>>()?;
     let yes = |there: bool| if there { "yes" } else { "no" }.to_owned();
     let mut table = Table::new(["  sequence", "scans", "labels", "voxel labels", "poses", "calibration"]);
@@ -123,12 +129,18 @@ fn semantic_kitti(path: &Path) -> anyhow::Result<Facts> {
         ]);
     }
     let scans = sequences.iter().map(|s| s.scans).sum();
+    let voxels: usize = sequences.iter().map(|s| s.voxels).sum();
     let title = format!(
-        "{}: SemanticKITTI layout, {}, {}",
+        "{}: SemanticKITTI layout, {}, {}, {}",
         path.display(),
         human::counted(sequences.len(), "sequence"),
-        human::counted(scans, "scan")
+        human::counted(scans, "scan"),
+        human::counted(voxels, "voxel target")
     );
+    let mut text = format!("{title}\n{}", table.to_string().trim_end());
+    for note in sequences.iter().flat_map(|sequence| &sequence.notes) {
+        let _ = write!(text, "\n  note       {note}");
+    }
     let listed: Vec<_> = sequences
         .iter()
         .map(|s| {
@@ -139,6 +151,7 @@ fn semantic_kitti(path: &Path) -> anyhow::Result<Facts> {
                 "voxel_labels": s.voxels,
                 "poses": s.poses,
                 "calibration": s.calibration,
+                "notes": s.notes,
             })
         })
         .collect();
@@ -146,9 +159,10 @@ fn semantic_kitti(path: &Path) -> anyhow::Result<Facts> {
         "file": path.to_string_lossy(),
         "format": "SemanticKITTI layout",
         "scans": scans,
+        "voxel_targets": voxels,
         "sequences": listed,
     });
-    Ok(Facts { text: format!("{title}\n{table}"), json })
+    Ok(Facts { text, json })
 }
 
 fn sequence(folder: &Path) -> Result<Sequence> {
@@ -160,5 +174,27 @@ fn sequence(folder: &Path) -> Result<Sequence> {
         voxels: count("voxels", "label")?,
         poses: folder.join("poses.txt").is_file(),
         calibration: folder.join("calib.txt").is_file(),
+        notes: flaws(folder)?,
     })
+}
+
+/// What a run on a sequence would stumble over. A file that is not there is told by the table.
+fn flaws(folder: &Path) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    let there = |name: &str| Some(folder.join(name)).filter(|file| file.is_file());
+    let without_scans = formats::files_ending(&folder.join("velodyne"), "bin")?.is_empty();
+    let scans = if without_scans { None } else { Some(formats::Sequence::open(folder)?) };
+    let wrong = match (there("calib.txt"), there("poses.txt"), &scans) {
+        (Some(_), Some(_), Some(sequence)) => sequence.poses().err(),
+        (Some(calibration), _, _) => formats::read_camera_from_lidar(&calibration).err(),
+        (None, Some(poses), _) => formats::read_poses(&poses).err(),
+        (None, None, _) => None,
+    };
+    notes.extend(wrong.map(|error| error.to_string()));
+    let stray = scans.map_or(Ok(Vec::new()), |sequence| sequence.labels_without_scan())?;
+    if let Some(first) = stray.first() {
+        let count = human::counted(stray.len(), "label file");
+        notes.push(format!("{count} of no scan in velodyne/, such as {}", first.display()));
+    }
+    Ok(notes)
 }

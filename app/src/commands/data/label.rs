@@ -26,11 +26,13 @@ pub fn names(labels: Option<&LabelMap>, nothing: &'static str) -> impl Fn(i64) -
 }
 
 pub fn facts(path: &Path, file: LabelFile, labels: Option<&LabelMap>) -> Facts {
+    let mut seen = Vec::new();
     let (format, unit, nothing, ids, instances) = match file {
         LabelFile::Points { classes, mut instances } => {
             instances.sort_unstable();
             instances.dedup();
             let objects = instances.iter().filter(|instance| **instance != 0).count();
+            seen = instances;
             ("SemanticKITTI point labels without their scan", "points", "unlabelled", classes, Some(objects))
         }
         LabelFile::Voxels(ids) => ("SemanticKITTI voxel labels, 256x256x32", "voxels", "empty", ids, None),
@@ -47,6 +49,12 @@ pub fn facts(path: &Path, file: LabelFile, labels: Option<&LabelMap>) -> Facts {
     if let Some(objects) = instances {
         let _ = write!(text, ", {}", human::counted(objects, "instance id"));
         json["instance_ids"] = objects.into();
+    }
+    // Classes where instances should be: two voxels were taken for one point.
+    if seen.iter().any(|id| *id != 0) && seen.iter().all(|id| name(i64::from(*id)).is_some()) {
+        let note = format!("could also be {} of two bytes", human::counted(2 * ids.len(), "voxel"));
+        let _ = write!(text, "\n  note       {note}");
+        json["notes"] = vec![note].into();
     }
     text.push('\n');
     text.push_str(&grid::class_table(&counts, unit, &name));

@@ -66,7 +66,7 @@ pub struct ReadCloud {
 /// Reads points from PLY, KITTI or nuScenes `.bin`, `.npy` (N x 3 or more) or `.npz` (one such array).
 ///
 /// The content decides where it can (PLY, numpy), the extension otherwise (`.bin`). Points with a coordinate that is
-/// NaN or infinite are dropped and counted.
+/// NaN, infinite or beyond the range of f32 are dropped and counted.
 ///
 /// Coordinates are brought to f32 behind an f64 origin: axis by axis 0 when the median of up to 1,023 evenly picked points
 /// is less than 8,192 m from 0 (f32 then resolves 1 mm), and that median in whole metres otherwise.
@@ -127,7 +127,8 @@ fn drop_non_finite(read: &mut ReadCloud) {
     }
     if read.cloud.dropped_non_finite > 0 {
         let dropped = bytes::count(read.cloud.dropped_non_finite as u64, "point");
-        read.notes.push(format!("dropped {dropped} with a coordinate that is NaN or infinite"));
+        read.notes
+            .push(format!("dropped {dropped} with a coordinate that is NaN, infinite or beyond the range of f32"));
     }
     if read.cloud.is_empty() {
         read.notes.push("no points are left".into());

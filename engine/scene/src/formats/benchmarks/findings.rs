@@ -161,7 +161,7 @@ impl GroundTruth {
                     "Free space of Occ3D-Waymo is 23, 15 by its own page: if the file is from there, renumber its classes"
                         .to_owned()
                 }
-                _ => match Benchmark::ALL.into_iter().find(|b| b.free_file_id() == Some(top)) {
+                _ => match self.with_free_id(top) {
                     Some(other) => format!(
                         "That is the free id of {other}: name the format with --format {}, or renumber the classes",
                         other.name()
@@ -177,6 +177,12 @@ impl GroundTruth {
             let advice = "Free space has another id here, or only occupied voxels were kept";
             Finding::new("free-id", found, format!("free space with id {free}"), advice)
         })
+    }
+
+    /// A benchmark with this free id whose files the file could be one of: another kind of file cannot be read as its.
+    fn with_free_id(&self, id: i64) -> Option<Benchmark> {
+        let fits = |other: &Benchmark| other.free_file_id() == Some(id) && Self::name_fits(&self.path, *other);
+        Benchmark::ALL.into_iter().find(fits)
     }
 
     fn unknown_ids(&self, ids: &BTreeMap<i64, usize>) -> Option<Finding> {

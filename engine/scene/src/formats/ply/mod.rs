@@ -55,6 +55,8 @@ pub(super) fn read(path: &Path, bytes: &[u8], options: &ReadOptions) -> Result<R
 /// Error for an element that has fewer rows than its header says.
 fn too_short(path: &Path, place: Place, element: &Element, rows: u64, left: &str) -> Error {
     let found = format!("{}{left}", count(rows, "row"));
-    Error::new(path, place, found, format!("{} of the element {}", element.count, element.name))
-        .hint("The file was cut off or its header is wrong: copy or export it again, or keep the rows that are there (--lenient)")
+    Error::new(path, place, found, format!("{} of the element {}", element.count, element.name)).hint(
+        "The file was cut off or its header is wrong: copy or export it again. To keep the rows \
+               that are there, occam predict and occam data info take --lenient",
+    )
 }

@@ -147,7 +147,7 @@ refuses! {
     a_row_that_lacks_a_value: ascii("3", "", "1 2\n4 5 6\n7 8 9\n"),
         ["line 9: found values left over from the row that begins on line 8", "lacks a value"];
     fewer_rows_than_declared: ascii("5", "", ROWS),
-        ["found 2 rows before the file ends, expected 5 of the element vertex", "--lenient"];
+        ["found 2 rows before the file ends, expected 5 of the element vertex", "occam data info take --lenient"];
     fewer_bytes_than_declared: mesh(&format!("element vertex 3\n{XYZ}"), &[two_le(), vec![0; 11]].concat()),
         ["byte 115: found 2 rows in 35 bytes of body (12 a row), expected 3 of the element vertex", "--lenient"];
     header_cut_off: "ply\nformat binary_little_endian 1.0\nelement vertex 2\npropert",

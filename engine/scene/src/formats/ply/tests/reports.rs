@@ -70,10 +70,11 @@ fn open3d_1188_one_bad_point_leaves_finite_bounds() {
     let read = read_file(ascii("5", "", "1 2 3\nnan 0 0\n0 inf 0\n0 0 -inf\n4 5 6\n"));
     assert_eq!(read.cloud.positions, TWO);
     assert_eq!(read.cloud.bounds(), Some((TWO[0], TWO[1])));
-    assert_noted(&read, "dropped 3 points with a coordinate that is NaN or infinite");
+    assert_noted(&read, "dropped 3 points with a coordinate that is NaN, infinite or beyond the range of f32");
     // Finite in the file, infinite in f32.
     let read = read_file(ascii("3", "", "1 2 3\n1e300 0 0\n4 5 6\n").replace("float", "double"));
     assert_eq!((read.cloud.positions.as_slice(), read.cloud.dropped_non_finite), (&TWO[..], 1));
+    assert_noted(&read, "beyond the range of f32");
 }
 
 #[test]
