@@ -407,3 +407,19 @@ fn the_data_decide_the_preset_and_the_header_says_so() {
     assert!(text.contains("preset      semantic-kitti-small (chosen by the data)"), "{text}");
     assert!(text.contains("grid        32x32x8 voxels of 0.4 m"), "{text}");
 }
+
+/// Rows `x, y, z, label` as SurroundOcc has them, on 200x200x16 voxels of 0.5 m.
+#[test]
+fn pairs_of_a_benchmark_bring_its_grid() {
+    let folder = folder();
+    let rows: Vec<u8> = (90..110).flat_map(|x| [x, 100, 4, 11]).flat_map(|v| f64::from(v).to_le_bytes()).collect();
+    let shape = "{'descr': '<f8', 'fortran_order': False, 'shape': (20, 4), }";
+    let npy = [b"\x93NUMPY\x01\x00v\x00".as_slice(), format!("{shape:<117}\n").as_bytes(), &rows].concat();
+    for name in ["a", "b"] {
+        fs::write(folder.path().join(name).with_extension("bin"), scan()).unwrap();
+        fs::write(folder.path().join(name).with_extension("npy"), &npy).unwrap();
+    }
+    let text = works(folder.path(), &["train", ".", "--no-gui", "--device", "cpu", "--steps", "1"]);
+    assert!(text.contains("preset      demo (chosen by the data)"), "{text}");
+    assert!(text.contains("grid        200x200x16 voxels of 0.5 m"), "{text}");
+}

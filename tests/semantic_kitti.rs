@@ -80,7 +80,10 @@ fn voxels_are_built_trained_on_and_predicted_as_the_evaluator_reads_them() {
     fs::create_dir(&scored).unwrap();
     fs::copy(voxels.join("000001.bin"), scored.join("000001.bin")).unwrap();
     let predict = ["predict", "runs/m", "data", "-o", "out", "--device", "cpu"];
-    works(folder.path(), &predict);
+    let output = occam(folder.path(), &predict);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // Their layout says how many values a point has.
+    assert!(!stderr(&output).contains("guessed"), "{}", stderr(&output));
     let predictions = folder.path().join("out/sequences/00/predictions");
     let names: Vec<_> = fs::read_dir(&predictions).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["000001.label"]);
