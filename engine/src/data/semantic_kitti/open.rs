@@ -229,6 +229,17 @@ pub(super) fn notes(
                 .into(),
         );
     }
+    let targets = |recording: &Recording| match &recording.source {
+        Source::Voxels(files) => files.iter().flatten().count(),
+        Source::Scans { labels, .. } => labels.len(),
+    };
+    let scans: usize = recordings.iter().map(targets).sum();
+    let left_out = scans - training.len() - validation.len();
+    if left_out > 0 {
+        notes.push(format!(
+            "{left_out} of {scans} scans are left out: not all scans that their targets want are in the sequence"
+        ));
+    }
     let made = |(number, _): &&(usize, usize)| matches!(recordings[*number].source, Source::Scans { .. });
     let made = training.iter().chain(validation).filter(made).count();
     if made > kept {

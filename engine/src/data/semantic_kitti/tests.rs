@@ -49,6 +49,11 @@ fn the_target_is_the_majority_over_this_scan_and_those_that_follow() {
     );
     let (training, validation) = SemanticKittiFolder::open(folder.path(), &config(2, 0.25), &spec()).unwrap();
     assert_eq!((training.len(), validation.len()), (1, 1), "two of four scans are followed by two");
+    assert!(
+        training.notes().iter().any(|note| note.starts_with("2 of 4 scans are left out")),
+        "{:?}",
+        training.notes()
+    );
     let sample = training.sample(0).unwrap();
     assert_eq!(sample.id, "03/000000");
     assert_eq!(sample.cloud.len(), 3);
