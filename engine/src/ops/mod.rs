@@ -4,6 +4,7 @@
 //! devices store as such, so that all 32 bits of a key compare, print and index as they should. Other integers are cast;
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
+mod activation;
 mod conv3x3;
 mod lovasz;
 pub mod rays;
@@ -13,6 +14,7 @@ pub mod soft_occupancy;
 pub mod sort;
 pub mod voxelize;
 
+pub use activation::Activation;
 pub use conv3x3::conv3x3;
 pub use lovasz::lovasz_gradient;
 pub use scan::exclusive_scan;
