@@ -17,7 +17,9 @@ fn every_permutation(check: impl Fn(&Shader, &Permutation, &Module, &ModuleInfo)
             assert!(!text.contains("{{") && !text.contains("//!include"), "{name}: unfilled:\n{text}");
             let module = naga::front::wgsl::parse_str(&text)
                 .unwrap_or_else(|error| panic!("{name}: {}", error.emit_to_string(&text)));
-            let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16)
+            let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP)
+                .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
+                .subgroup_operations(naga::valid::SubgroupOperationSet::all())
                 .validate(&module)
                 .unwrap_or_else(|error| panic!("{name}: {}", error.emit_to_string(&text)));
             check(shader, permutation, &module, &info);
@@ -56,7 +58,7 @@ fn host_and_shader_agree() {
         let name = format!("{} {}", shader.name, permutation.name);
         let [entry] = &module.entry_points[..] else { panic!("{name}: not one entry point") };
         assert_eq!((entry.name.as_str(), entry.stage), ("main", ShaderStage::Compute), "{name}");
-        assert_eq!(entry.workgroup_size, [shader.workgroup_size, 1, 1], "{name}");
+        assert_eq!(entry.workgroup_size, [shader.threads(permutation), 1, 1], "{name}");
 
         // Tensors first, writable; the parameters last, read-only; all of them used.
         let uses = info.get_entry_point(0);
@@ -83,7 +85,7 @@ fn no_shader_asks_for_more_than_every_gpu_has() {
     every_permutation(|shader, permutation, module, _| {
         let name = format!("{} {}", shader.name, permutation.name);
         assert!((shader.buffers as u32) < shader::MAX_STORAGE_BUFFERS, "{name}: no binding left for the parameters");
-        assert!(shader.workgroup_size <= shader::MAX_WORKGROUP_SIZE, "{name}");
+        assert!(shader.threads(permutation) <= shader::MAX_WORKGROUP_SIZE, "{name}");
         assert!(shader.max_groups <= 65_535, "{name}");
         let memory: u32 = module
             .global_variables
@@ -104,7 +106,7 @@ fn no_shader_asks_for_more_than_every_gpu_has() {
 fn every_permutation_is_written_for_every_api() {
     every_permutation(|shader, permutation, module, info| {
         let name = format!("{} {}", shader.name, permutation.name);
-        let words = spv::write_vec(module, info, &spv::Options::default(), None)
+        let words = spv::write_vec(module, info, &spv::Options { lang_version: (1, 3), ..Default::default() }, None)
             .unwrap_or_else(|error| panic!("{name}: SPIR-V: {error}"));
         assert_eq!(words[0], 0x0723_0203, "{name}: SPIR-V");
 

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use burn::backend::DispatchDevice;
+use burn::backend::wgpu::CubeTensor;
 use burn::tensor::Device;
 use burn::tensor::wgpu::{WgpuSetup, wgpu};
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
@@ -158,6 +159,13 @@ fn open_at(mut found: Vec<Found>, index: usize) -> Result<Opened> {
 
 /// What was opened in this process: registering an adapter twice would give it two memory pools.
 static OPENED: Mutex<Vec<(AdapterInfo, Device)>> = Mutex::new(Vec::new());
+
+/// The adapter that holds `tensor`; none when its device was not opened here.
+pub(super) fn adapter_of_tensor(tensor: &CubeTensor) -> Option<AdapterInfo> {
+    let registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let holds = |device: &Device| matches!(device.as_dispatch(), DispatchDevice::Cube(cube) if *cube == tensor.device);
+    registry.iter().find(|(_, device)| holds(device)).map(|(adapter, _)| adapter.clone())
+}
 
 fn open_found(found: Found) -> Result<Opened> {
     let mut registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);

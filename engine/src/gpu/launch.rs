@@ -45,19 +45,37 @@ impl<'a> Buffer<'a> {
 ///
 /// If `buffers` are not as many as the table says, or `permutation` is not one of the shader's.
 pub fn launch(shader: &'static Shader, permutation: &Permutation, buffers: &[Buffer], params: &[u32], groups: u32) {
+    launch_split(shader, permutation, buffers, params, groups, shader.max_groups);
+}
+
+/// As [`launch`], with at most `max_groups` workgroups a dispatch: for shaders whose groups take longer or shorter by the
+/// shape of the work ([`super::GroupCost::max_groups`]).
+///
+/// # Panics
+///
+/// As [`launch`].
+pub fn launch_split(
+    shader: &'static Shader,
+    permutation: &Permutation,
+    buffers: &[Buffer],
+    params: &[u32],
+    groups: u32,
+    max_groups: u32,
+) {
     assert_eq!(buffers.len(), shader.buffers, "buffers of {}", shader.name);
     let place = shader.permutations.iter().position(|known| known == permutation);
-    let permutation = place.unwrap_or_else(|| panic!("{} has no permutation {}", shader.name, permutation.name));
+    let threads = shader.threads(permutation);
+    let permutation = place.unwrap_or_else(|| panic!("{} has no permutation {permutation:?}", shader.name));
     let client = &buffers[0].tensor().client;
     let mut first_group = 0;
     while first_group < groups {
-        let count = shader.max_groups.min(groups - first_group);
+        let count = max_groups.clamp(1, shader.max_groups).min(groups - first_group);
         let mut arguments = KernelArguments::new();
         for buffer in buffers {
             arguments = arguments.with_buffer_io(buffer.tensor().handle.clone().binding(), buffer.access());
         }
         let arguments = arguments.with_info(MetadataBindingInfo::custom(words(first_group, params)));
-        let kernel = SourceKernel::new(Kernel { shader, permutation }, CubeDim::new_1d(shader.workgroup_size));
+        let kernel = SourceKernel::new(Kernel { shader, permutation }, CubeDim::new_1d(threads));
         client.launch(Box::new(kernel), CubeCount::Static(count, 1, 1), arguments);
         first_group += count;
     }

@@ -3,17 +3,22 @@
 //! - [`adapters`] lists what the machine has, [`open`] opens one of them as a Burn device.
 //! - [`memory_use`] says how much memory a device holds, [`check_binding`] whether one tensor fits.
 //! - [`shader`] is the host side of `shaders/`: one table of every file, its permutations and sizes.
-//! - [`launch`] runs one of them on tensors.
+//! - [`launch`] runs one of them on tensors; [`GroupCost`] says how many workgroups a dispatch may have.
+//! - [`tile_for`] chooses the tile in which a workgroup computes a matrix product.
 
 mod adapter;
+mod cost;
 mod device;
 mod launch;
 mod limits;
 mod memory;
 pub mod shader;
+mod tile;
 
 pub use adapter::{AdapterInfo, AdapterKind, KernelVariant, adapters, kernel_variants};
+pub use cost::{DispatchCost, GroupCost};
 pub use device::{DeviceChoice, Opened, open};
-pub use launch::{Buffer, launch, new_tensor, upload_u32};
+pub use launch::{Buffer, launch, launch_split, new_tensor, upload_u32};
 pub use limits::{check_binding, is_cpu};
 pub use memory::{CountingAllocator, MemoryUse, memory_use, reset_peak};
+pub use tile::{TILES, Tile, TileForm, tile_for, tile_form};

@@ -1,14 +1,18 @@
 //! The table of every compute shader in `shaders/`, and the text that a device gets.
 //!
 //! A file is WGSL with two additions. A line `//!include NAME` is replaced by `shaders/shared/NAME.wgsl`; shared pieces
-//! include nothing themselves. `{{ key }}` is replaced by the value of the permutation, and `{{ workgroup_size }}` and
-//! `{{ params_binding }}` by those of the table, also inside shared pieces and in include lines.
+//! include nothing themselves. `{{ key }}` is replaced by the value of the permutation or of its tile, and
+//! `{{ workgroup_size }}` and `{{ params_binding }}` by those of the table, also inside shared pieces and in include lines.
+//! The lines between `//!for i in COUNT` and `//!end` are repeated with `{{ i }}` counting from 0: registers that have names
+//! stay registers, which an array does not in every compiler.
 //!
 //! Every file has one entry point `main`, a one-dimensional workgroup, its tensors as `var<storage, read_write>` at the
 //! bindings 0, 1, ... (Burn keeps several tensors in one buffer, and wgpu refuses a buffer that is read-only and writable
 //! at once), and after them the parameters of the launch, from `shared/params.wgsl`.
 //!
 //! To add a kernel: the file, a constant here, its place in [`ALL`].
+
+use super::tile::{self, Tile};
 
 /// Storage buffers that a shader may bind, the parameters among them. Adapters with less are not opened.
 pub const MAX_STORAGE_BUFFERS: u32 = 8;
@@ -23,10 +27,27 @@ pub struct Permutation {
     pub name: &'static str,
     /// Placeholder and what stands for it.
     pub values: &'static [(&'static str, &'static str)],
+    /// For the shaders that compute tiles of a matrix product.
+    pub tile: Option<&'static Tile>,
+}
+
+impl Permutation {
+    pub const fn new(name: &'static str, values: &'static [(&'static str, &'static str)]) -> Self {
+        Self { name, values, tile: None }
+    }
+
+    /// The same with a tile.
+    pub const fn with_tile(self, tile: &'static Tile) -> Self {
+        Self { tile: Some(tile), ..self }
+    }
 }
 
 /// The only permutation of a file without placeholders.
-pub const PLAIN: Permutation = Permutation { name: "plain", values: &[] };
+pub const PLAIN: Permutation = Permutation::new("plain", &[]);
+
+/// What stands for the element type of a shader that takes f32 and f16. Sums are f32 in both.
+pub const F32: Permutation = Permutation::new("f32", &[("elem", "f32"), ("enable", "")]);
+pub const F16: Permutation = Permutation::new("f16", &[("elem", "f16"), ("enable", "enable f16;")]);
 
 /// One file in `shaders/` and what the host knows about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +56,7 @@ pub struct Shader {
     pub name: &'static str,
     pub text: &'static str,
     pub permutations: &'static [Permutation],
-    /// Threads of a workgroup.
+    /// Threads of a workgroup; where a permutation has a tile, the tile says. See [`Self::threads`].
     pub workgroup_size: u32,
     /// Tensors that it binds; the parameters come after them.
     pub buffers: usize,
@@ -48,12 +69,15 @@ impl Shader {
     /// The WGSL of one permutation.
     pub fn source(&self, permutation: &Permutation) -> String {
         let fill = |text: &str| {
-            let mut text = text.replace("{{ workgroup_size }}", &self.workgroup_size.to_string());
-            text = text.replace("{{ params_binding }}", &self.buffers.to_string());
+            let mut text = text.to_owned();
             for (key, value) in permutation.values {
                 text = text.replace(&format!("{{{{ {key} }}}}"), value);
             }
-            text
+            for (key, value) in permutation.tile.map_or_else(Vec::new, Tile::values) {
+                text = text.replace(&format!("{{{{ {key} }}}}"), &value);
+            }
+            text = text.replace("{{ workgroup_size }}", &self.threads(permutation).to_string());
+            text.replace("{{ params_binding }}", &self.buffers.to_string())
         };
         let mut source = String::new();
         for line in fill(self.text).lines() {
@@ -63,8 +87,40 @@ impl Shader {
             }
             source.push('\n');
         }
-        source
+        repeat(&source)
     }
+
+    /// Threads of a workgroup of one permutation.
+    pub fn threads(&self, permutation: &Permutation) -> u32 {
+        permutation.tile.map_or(self.workgroup_size, |tile| tile.threads)
+    }
+}
+
+/// Writes out the lines between `//!for NAME in COUNT` and its `//!end` COUNT times, inner ones too.
+fn repeat(text: &str) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let head = line.trim().strip_prefix("//!for ").and_then(|head| head.split_once(" in "));
+        let Some((name, count)) = head.and_then(|(name, count)| Some((name, count.parse::<u32>().ok()?))) else {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        };
+        let (mut body, mut depth) = (String::new(), 1);
+        for line in lines.by_ref() {
+            depth += i32::from(line.trim().starts_with("//!for ")) - i32::from(line.trim() == "//!end");
+            if depth == 0 {
+                break;
+            }
+            body.push_str(line);
+            body.push('\n');
+        }
+        for index in 0..count {
+            out.push_str(&repeat(&body.replace(&format!("{{{{ {name} }}}}"), &index.to_string())));
+        }
+    }
+    out
 }
 
 /// Pieces of `shaders/shared/` by name.
@@ -75,6 +131,8 @@ pub const SHARED: &[(&str, &str)] = &[
     ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
     ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
     ("soft_cell", include_str!("../../../shaders/shared/soft_cell.wgsl")),
+    ("tile_direct", include_str!("../../../shaders/shared/tile_direct.wgsl")),
+    ("tile_staged", include_str!("../../../shaders/shared/tile_staged.wgsl")),
     ("voxel_batch", include_str!("../../../shaders/shared/voxel_batch.wgsl")),
     ("voxel_cell", include_str!("../../../shaders/shared/voxel_cell.wgsl")),
     ("voxel_key", include_str!("../../../shaders/shared/voxel_key.wgsl")),
@@ -111,6 +169,8 @@ pub const ALL: &[&Shader] = &[
     &SOFT_CELLS,
     &SOFT_SUM,
     &SOFT_GRADIENT,
+    &GEMM,
+    &TILE_REDUCE,
 ];
 
 pub const SCAN_SUMS: Shader = Shader {
@@ -149,8 +209,8 @@ pub const SORT_SCATTER: Shader = Shader {
     max_groups: 16_384,
 };
 
-pub const SEGMENT_SUM: Permutation = Permutation { name: "sum", values: &[("reduction", "sum")] };
-pub const SEGMENT_MAX: Permutation = Permutation { name: "max", values: &[("reduction", "max")] };
+pub const SEGMENT_SUM: Permutation = Permutation::new("sum", &[("reduction", "sum")]);
+pub const SEGMENT_MAX: Permutation = Permutation::new("max", &[("reduction", "max")]);
 
 pub const SEGMENT_REDUCE: Shader = Shader {
     name: "segment_reduce",
@@ -192,3 +252,30 @@ pub const RAY_OCCLUSION: Shader = voxel("ray_occlusion", include_str!("../../../
 pub const SOFT_CELLS: Shader = voxel("soft_cells", include_str!("../../../shaders/soft_cells.wgsl"), 4);
 pub const SOFT_SUM: Shader = voxel("soft_sum", include_str!("../../../shaders/soft_sum.wgsl"), 4);
 pub const SOFT_GRADIENT: Shader = voxel("soft_gradient", include_str!("../../../shaders/soft_gradient.wgsl"), 4);
+
+/// Shaders of [`crate::ops::gemm`]. Their launches say how many groups one dispatch may have.
+pub const GEMM: Shader = Shader {
+    name: "gemm",
+    text: include_str!("../../../shaders/gemm.wgsl"),
+    permutations: &tile::every::<{ 3 * tile::TILES.len() }>(&[GEMM_F32, GEMM_F16, GEMM_F16_PARTIAL]),
+    workgroup_size: 256,
+    buffers: 5,
+    max_groups: 65_535,
+};
+
+/// Element types of the operands and of what is written.
+pub const GEMM_F32: Permutation = Permutation::new("f32", &[("elem", "f32"), ("out", "f32"), ("enable", "")]);
+pub const GEMM_F16: Permutation =
+    Permutation::new("f16", &[("elem", "f16"), ("out", "f16"), ("enable", "enable f16;")]);
+pub const GEMM_F16_PARTIAL: Permutation =
+    Permutation::new("f16 partial", &[("elem", "f16"), ("out", "f32"), ("enable", "enable f16;")]);
+
+/// Ordered sum of the partial products that split-K leaves.
+pub const TILE_REDUCE: Shader = Shader {
+    name: "tile_reduce",
+    text: include_str!("../../../shaders/tile_reduce.wgsl"),
+    permutations: &[F32, F16],
+    workgroup_size: 256,
+    buffers: 4,
+    max_groups: 65_535,
+};
