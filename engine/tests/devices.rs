@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use occam_engine::Error;
 use occam_engine::gpu::{self, AdapterKind, CountingAllocator, DeviceChoice};
 
@@ -113,4 +113,22 @@ fn a_tensor_beyond_the_limit_is_refused() {
         assert!(message.contains(part), "{part}: {message}");
     }
     gpu::check_binding(&gpu::open(&DeviceChoice::Cpu).unwrap().device, "the grid", limit + 1).unwrap();
+}
+
+#[test]
+fn a_device_knows_its_adapter_and_its_numbers() {
+    let opened = gpu::open(&llvmpipe()).unwrap();
+    let adapter = gpu::adapter_of(&opened.device.clone().autodiff());
+    assert!(adapter.is_some());
+    assert_eq!(adapter, opened.adapter);
+    assert_eq!(gpu::supports_f16(&opened.device), adapter.unwrap().f16);
+
+    let cpu = gpu::open(&DeviceChoice::Cpu).unwrap().device;
+    assert_eq!(gpu::adapter_of(&cpu), None);
+    assert!(gpu::supports_f16(&cpu));
+    for device in [&cpu, &opened.device] {
+        gpu::check_dtype(device, "gemm", DType::F32).unwrap();
+        let Err(Error::Usage(message)) = gpu::check_dtype(device, "gemm: a", DType::I64) else { panic!("integers") };
+        assert_eq!(message, "gemm: a: I64, expected f32 or f16");
+    }
 }

@@ -181,6 +181,13 @@ fn open_found(found: Found) -> Result<Opened> {
     Ok(Opened { device, label: info.to_string(), notice: None, adapter: Some(info) })
 }
 
+/// The adapter that `device` runs on. None on the CPU, and for a device that [`open`] did not open.
+pub fn adapter_of(device: &Device) -> Option<AdapterInfo> {
+    let device = device.clone().without_autodiff();
+    let registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    registry.iter().find(|(_, known)| *known == device).map(|(adapter, _)| adapter.clone())
+}
+
 fn register(found: Found) -> Result<Device> {
     let Found { info, backend, instance, adapter } = found;
     if let Some(shortfall) = info.shortfall() {

@@ -1,9 +1,10 @@
-//! "Too large" found before the device finds it: a tensor beyond a device's limit is created without complaint and
+//! "Too large" and "has no such numbers" found before the device finds it: a tensor beyond a device's limit is created without complaint and
 //! fails only when something made from it is read.
 
 use burn::backend::DispatchDevice;
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 
+use super::device::adapter_of;
 use crate::{Error, Result};
 
 /// Whether `device` computes on the processor, in the memory of the host.
@@ -30,4 +31,29 @@ pub fn check_binding(device: &Device, what: &str, bytes: u64) -> Result<()> {
         crate::bytes_text(bytes),
         crate::bytes_text(limit)
     )))
+}
+
+/// Whether kernels on `device` take half precision. Always on the CPU; a GPU must offer it in shaders.
+pub fn supports_f16(device: &Device) -> bool {
+    is_cpu(device) || adapter_of(device).is_some_and(|adapter| adapter.f16)
+}
+
+/// Checks that `device` computes with numbers of this type: f32 anywhere, f16 where [`supports_f16`]. `what` names the
+/// operation and the tensor: `gemm: a [1, 3, 4]`.
+///
+/// # Errors
+///
+/// [`Error::Usage`] with the type, the device and what to do.
+pub fn check_dtype(device: &Device, what: &str, dtype: DType) -> Result<()> {
+    match dtype {
+        DType::F32 => Ok(()),
+        DType::F16 if supports_f16(device) => Ok(()),
+        DType::F16 => {
+            let name = adapter_of(device).map_or_else(|| "a GPU".into(), |adapter| adapter.to_string());
+            Err(Error::Usage(format!(
+                "{what}: f16, and the device {name} has no half precision in shaders. Use f32 or the device cpu."
+            )))
+        }
+        other => Err(Error::Usage(format!("{what}: {other:?}, expected f32 or f16"))),
+    }
 }

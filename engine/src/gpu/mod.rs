@@ -17,8 +17,8 @@ mod tile;
 
 pub use adapter::{AdapterInfo, AdapterKind, KernelVariant, adapters, kernel_variants};
 pub use cost::{DispatchCost, GroupCost};
-pub use device::{DeviceChoice, Opened, open};
+pub use device::{DeviceChoice, Opened, adapter_of, open};
 pub use launch::{Buffer, launch, launch_split, new_tensor, upload_u32};
-pub use limits::{check_binding, is_cpu};
+pub use limits::{check_binding, check_dtype, is_cpu, supports_f16};
 pub use memory::{CountingAllocator, MemoryUse, memory_use, reset_peak};
 pub use tile::{TILES, Tile, TileForm, tile_for, tile_form};
