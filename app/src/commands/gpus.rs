@@ -58,8 +58,8 @@ fn features(adapter: &AdapterInfo) -> Vec<String> {
         Some((low, high)) => features.push(format!("subgroups of {low} to {high}")),
         None => {}
     }
-    if adapter.cooperative_matrix {
-        features.push("cooperative matrix".into());
+    for side in &adapter.cooperative_matrix {
+        features.push(format!("cooperative matrix {side}x{side}"));
     }
     if adapter.timestamps {
         features.push("timestamps".into());

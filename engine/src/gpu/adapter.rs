@@ -79,8 +79,9 @@ pub struct AdapterInfo {
     pub f16: bool,
     /// Smallest and largest subgroup; none without subgroup operations.
     pub subgroup_sizes: Option<(u32, u32)>,
-    /// Matrix units (tensor cores) within reach of WGSL.
-    pub cooperative_matrix: bool,
+    /// Matrix units (tensor cores) within reach of WGSL: sides of the square matrices of f16 that they multiply and add
+    /// up in f32, largest first. Empty without them, and without f16 or subgroups in shaders.
+    pub cooperative_matrix: Vec<u32>,
     /// Kernel times measured on the device's own clock.
     pub timestamps: bool,
 }
@@ -104,10 +105,30 @@ impl AdapterInfo {
             subgroup_sizes: features
                 .contains(wgpu::Features::SUBGROUP)
                 .then_some((info.subgroup_min_size, info.subgroup_max_size)),
-            cooperative_matrix: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            cooperative_matrix: if features.contains(COOPERATIVE_FEATURES) {
+                cooperative_sides(&adapter.cooperative_matrix_properties())
+            } else {
+                Vec::new()
+            },
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         }
     }
+}
+
+/// What kernels on matrix units ask of a device.
+pub(super) const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+    .union(wgpu::Features::SHADER_F16)
+    .union(wgpu::Features::SUBGROUP);
+
+/// Sides of the square matrices with f16 operands and f32 sums, largest first. WGSL names no others.
+fn cooperative_sides(offered: &[wgpu::CooperativeMatrixProperties]) -> Vec<u32> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let fits = |side: &u32| {
+        offered.iter().any(|shape| {
+            [shape.m_size, shape.n_size, shape.k_size] == [*side; 3] && (shape.ab_type, shape.cr_type) == (F16, F32)
+        })
+    };
+    [16, 8].into_iter().filter(fits).collect()
 }
 
 impl AdapterInfo {
@@ -178,4 +199,29 @@ pub struct KernelVariant {
 /// The variant of every kernel that will run on `adapter`. Every kernel has a plain form, and today no other.
 pub fn kernel_variants(_adapter: &AdapterInfo) -> Vec<KernelVariant> {
     shader::ALL.iter().map(|shader| KernelVariant { kernel: shader.name, variant: "plain" }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wgpu::CooperativeScalarType::{F16, F32, I32};
+
+    fn shape(sides: [u32; 3], ab_type: wgpu::CooperativeScalarType, cr_type: wgpu::CooperativeScalarType) -> wgpu::CooperativeMatrixProperties {
+        let [m_size, n_size, k_size] = sides;
+        wgpu::CooperativeMatrixProperties { m_size, n_size, k_size, ab_type, cr_type, saturating_accumulation: false }
+    }
+
+    #[test]
+    fn only_square_matrices_of_f16_with_f32_sums_count() {
+        let others = [
+            shape([16, 8, 16], F16, F32),
+            shape([16, 16, 16], F16, F16),
+            shape([8, 8, 8], F32, F32),
+            shape([16, 16, 16], I32, I32),
+        ];
+        assert_eq!(cooperative_sides(&others), [0; 0]);
+        let square = [shape([8, 8, 8], F16, F32), shape([16, 16, 16], F16, F32)];
+        assert_eq!(cooperative_sides(&[&others[..], &square[..1]].concat()), [8]);
+        assert_eq!(cooperative_sides(&[&square[..], &others[..]].concat()), [16, 8]);
+    }
 }

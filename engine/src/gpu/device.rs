@@ -194,12 +194,19 @@ fn register(found: Found) -> Result<Device> {
         return Err(Error::Failed(format!("{info} cannot run Occam's shaders: {shortfall}")));
     }
     // Burn reads what it may use from the adapter, so everything it offers is enabled, except buffers that the CPU
-    // maps while the GPU uses them, and what wgpu calls experimental, which it does not promise to be sound.
-    let required_features =
+    // maps while the GPU uses them, and what wgpu calls experimental, which it does not promise to be sound. Of that,
+    // only matrix units are taken, where our kernels can use them.
+    let mut required_features =
         adapter.features() - wgpu::Features::MAPPABLE_PRIMARY_BUFFERS - wgpu::Features::all_experimental_mask();
+    let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
+    if !info.cooperative_matrix.is_empty() {
+        required_features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+        experimental_features = cooperative_matrices();
+    }
     let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
         required_features,
         required_limits: adapter.limits(),
+        experimental_features,
         // Burn's own pool already takes large blocks.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
         ..Default::default()
@@ -215,6 +222,17 @@ fn register(found: Found) -> Result<Device> {
         DispatchDevice::Cube(cube) if cube.client().name().contains("wgsl") => Ok(device),
         _ => Err(Error::Failed(format!("{info} does not run WGSL in this build: the feature `vulkan` of burn is on"))),
     }
+}
+
+/// The consent to what wgpu calls experimental, for the one such feature that a device is opened with.
+#[allow(unsafe_code)]
+fn cooperative_matrices() -> wgpu::ExperimentalFeatures {
+    // SAFETY: `enabled` asks to acknowledge that what it opens may hold bugs with undefined behaviour. Only
+    // EXPERIMENTAL_COOPERATIVE_MATRIX is opened, and only our own shaders use it, those of
+    // `shared/tile_cooperative.wgsl`: naga validates them in the tests, and they load and store matrices inside arrays
+    // of workgroup memory, in bounds and in uniform control flow. Before they work for a user they must have multiplied
+    // matrices rightly on that device.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
 #[cfg(test)]
@@ -237,7 +255,7 @@ mod tests {
             max_workgroup_invocations: 256,
             f16: false,
             subgroup_sizes: None,
-            cooperative_matrix: false,
+            cooperative_matrix: Vec::new(),
             timestamps: false,
         }
     }
