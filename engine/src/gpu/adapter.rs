@@ -116,9 +116,8 @@ impl AdapterInfo {
 }
 
 /// What kernels on matrix units ask of a device.
-pub(super) const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
-    .union(wgpu::Features::SHADER_F16)
-    .union(wgpu::Features::SUBGROUP);
+pub(super) const COOPERATIVE_FEATURES: wgpu::Features =
+    wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16).union(wgpu::Features::SUBGROUP);
 
 /// Sides of the square matrices with f16 operands and f32 sums, largest first. WGSL names no others.
 fn cooperative_sides(offered: &[wgpu::CooperativeMatrixProperties]) -> Vec<u32> {
@@ -206,7 +205,11 @@ mod tests {
     use super::*;
     use wgpu::CooperativeScalarType::{F16, F32, I32};
 
-    fn shape(sides: [u32; 3], ab_type: wgpu::CooperativeScalarType, cr_type: wgpu::CooperativeScalarType) -> wgpu::CooperativeMatrixProperties {
+    fn shape(
+        sides: [u32; 3],
+        ab_type: wgpu::CooperativeScalarType,
+        cr_type: wgpu::CooperativeScalarType,
+    ) -> wgpu::CooperativeMatrixProperties {
         let [m_size, n_size, k_size] = sides;
         wgpu::CooperativeMatrixProperties { m_size, n_size, k_size, ab_type, cr_type, saturating_accumulation: false }
     }
