@@ -5,6 +5,7 @@
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
 mod activation;
+pub mod conv;
 mod conv3x3;
 mod lovasz;
 pub mod rays;
@@ -15,6 +16,7 @@ pub mod sort;
 pub mod voxelize;
 
 pub use activation::Activation;
+pub use conv::{conv, conv_transposed};
 pub use conv3x3::conv3x3;
 pub use lovasz::lovasz_gradient;
 pub use scan::exclusive_scan;

@@ -1,0 +1,156 @@
+//! Convolutions on both devices: sums that half precision would lose, phases of strided gradients, and what a launch
+//! costs. `conv.rs` compares every shape with f64.
+
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
+use occam_engine::gpu::{DeviceChoice, open};
+use occam_engine::ops::conv::{ConvOptions, Epilogue, Prologue};
+use occam_engine::ops::{Activation, conv, conv_transposed};
+
+fn devices() -> Vec<(&'static str, Device)> {
+    let software = open(&DeviceChoice::Name("llvmpipe".into())).expect("software Vulkan").device;
+    vec![("cpu", Device::flex()), ("llvmpipe", software)]
+}
+
+fn full(shape: [usize; 5], value: f32, device: &Device) -> Tensor<5> {
+    Tensor::<5>::full(shape, value, device).cast(FloatDType::F16)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).try_into_data().expect("a result").try_to_vec().expect("f32")
+}
+
+fn assert_close(what: &str, found: f32, expected: f32) {
+    assert!((found / expected - 1.0).abs() < 1e-3, "{what}: {found}, expected {expected}");
+}
+
+/// 4,608 and 4,617 products of 1 and 0.3, forward and of the input gradient, and 6,400 of a weight gradient: summed in
+/// f16 each of them ends at 1,024.
+#[test]
+fn half_precision_sums_in_f32() {
+    let third = f32::from(half::f16::from_f32(0.3));
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        for (channels, kernel) in [(512, [1, 3, 3]), (171, [3, 3, 3])] {
+            let x = full([1, channels, kernel[0], 3, 3], 1.0, &device).require_grad();
+            let weight = full([channels, channels, kernel[0], 3, 3], 0.3, &device).require_grad();
+            let padding = kernel.map(|side| side / 2);
+            let options = ConvOptions { padding, ..Default::default() };
+            let y = conv(x.clone(), weight, &options, None, Epilogue::default()).unwrap();
+            let middle = y.dims()[2..].iter().product::<usize>() / 2;
+            let expected = (channels * kernel.iter().product::<usize>()) as f32 * third;
+            assert_close(&format!("{name} forward"), values(y.clone())[middle], expected);
+            let gradients = y.cast(FloatDType::F32).sum().backward();
+            let gradient = x.grad(&gradients).unwrap();
+            assert_eq!(gradient.dtype(), DType::F16);
+            assert_close(&format!("{name} input gradient"), values(gradient)[middle], expected);
+        }
+        let x = full([1, 1, 1, 80, 80], 1.0, &device);
+        let weight = full([1, 1, 1, 1, 1], 1.0, &device).require_grad();
+        let y = conv(x, weight.clone(), &ConvOptions::default(), None, Epilogue::default()).unwrap();
+        let slopes = full([1, 1, 1, 80, 80], 0.3, &device);
+        let gradients = (y * slopes).cast(FloatDType::F32).sum().backward();
+        assert_close(&format!("{name} weight gradient"), values(weight.grad(&gradients).unwrap())[0], 6400.0 * third);
+    }
+}
+
+fn counted(shape: [usize; 5], device: &Device) -> Tensor<5> {
+    let count = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|i| (i * 7919 % 17) as f32 - 8.0).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+fn vector(length: usize, step: f32, device: &Device) -> Tensor<1> {
+    let values: Vec<f32> = (0..length).map(|i| (i as f32 - 1.0) * step).collect();
+    Tensor::from_data(TensorData::new(values, [length]), device)
+}
+
+/// The convolution of ReLU(x scale + shift) plus bias and residual, through ReLU, and all its gradients, against Burn's own
+/// operations one by one in f32. Whole numbers, so that sums are exact in any order.
+#[test]
+fn prologue_and_epilogue_are_what_they_say() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let make = || {
+            (
+                counted([2, 4, 5, 6, 7], &device).require_grad(),
+                counted([6, 2, 3, 1, 2], &device).require_grad(),
+                vector(4, 2.0, &device).require_grad(),
+                vector(4, 3.0, &device).require_grad(),
+                vector(6, 100.0, &device).require_grad(),
+                counted([2, 6, 3, 6, 5], &device).require_grad(),
+            )
+        };
+        let options = ConvOptions { stride: [2, 1, 1], padding: [1, 0, 0], dilation: [1, 1, 2], groups: 2 };
+        let (x, weight, scale, shift, bias, residual) = make();
+        let prologue = Prologue { scale: scale.clone(), shift: shift.clone(), activation: Activation::Relu };
+        let epilogue =
+            Epilogue { bias: Some(bias.clone()), residual: Some(residual.clone()), activation: Activation::Relu };
+        let y = conv(x.clone(), weight.clone(), &options, Some(prologue), epilogue).unwrap();
+        let slopes = counted(y.dims(), &device);
+        let gradients = (y.clone() * slopes.clone()).sum().backward();
+        let found = [
+            values(y),
+            values(x.grad(&gradients).unwrap()),
+            values(weight.grad(&gradients).unwrap()),
+            values(scale.grad(&gradients).unwrap()),
+            values(shift.grad(&gradients).unwrap()),
+            values(bias.grad(&gradients).unwrap()),
+            values(residual.grad(&gradients).unwrap()),
+        ];
+
+        let (x, weight, scale, shift, bias, residual) = make();
+        let loaded = x.clone() * scale.clone().reshape([1, 4, 1, 1, 1]) + shift.clone().reshape([1, 4, 1, 1, 1]);
+        let loaded = burn::tensor::activation::relu(loaded);
+        let burns = burn::tensor::ops::ConvOptions::new([2, 1, 1], [1, 0, 0], [1, 1, 2], 2);
+        let y = burn::tensor::module::conv3d(loaded, weight.clone(), Some(bias.clone()), burns) + residual.clone();
+        let y = burn::tensor::activation::relu(y);
+        let gradients = (y.clone() * slopes).sum().backward();
+        let expected = [
+            values(y),
+            values(x.grad(&gradients).unwrap()),
+            values(weight.grad(&gradients).unwrap()),
+            values(scale.grad(&gradients).unwrap()),
+            values(shift.grad(&gradients).unwrap()),
+            values(bias.grad(&gradients).unwrap()),
+            values(residual.grad(&gradients).unwrap()),
+        ];
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert_eq!(found, expected, "{name}: tensor {i}");
+        }
+    }
+}
+
+/// Strides above, at and below the kernel, dilations that share a divisor with the stride or not, and sides that leave a
+/// rest: each makes other phases.
+#[test]
+fn transposed_convolutions_meet_every_tap_once() {
+    let cases = [
+        ([1, 8, 8], [1, 8, 8], [0, 0, 0], [1, 1, 1], [0, 0, 0]),
+        ([1, 6, 6], [1, 2, 2], [0, 2, 2], [1, 1, 1], [0, 0, 0]),
+        ([4, 4, 4], [4, 4, 4], [0, 0, 0], [1, 1, 1], [0, 0, 0]),
+        ([1, 1, 2], [1, 3, 3], [0, 0, 0], [1, 1, 1], [0, 2, 1]),
+        ([3, 2, 3], [2, 4, 3], [1, 0, 2], [2, 2, 2], [1, 3, 0]),
+    ];
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        for (kernel, stride, padding, dilation, output_padding) in cases {
+            let x = counted([2, 4, 3, 4, 5], &device).require_grad();
+            let weight = counted([4, 3, kernel[0], kernel[1], kernel[2]], &device).require_grad();
+            let options = ConvOptions { stride, padding, dilation, groups: 2 };
+            let bias = vector(6, 10.0, &device);
+            let epilogue = Epilogue { bias: Some(bias.clone()), ..Default::default() };
+            let y = conv_transposed(x.clone(), weight.clone(), &options, output_padding, epilogue).unwrap();
+            let slopes = counted(y.dims(), &device);
+            let gradients = (y.clone() * slopes.clone()).sum().backward();
+            let found = [values(y), values(x.grad(&gradients).unwrap()), values(weight.grad(&gradients).unwrap())];
+
+            let burns = burn::tensor::ops::ConvTransposeOptions::new(stride, padding, output_padding, dilation, 2);
+            let y = burn::tensor::module::conv_transpose3d(x.clone(), weight.clone(), Some(bias), burns);
+            let gradients = (y.clone() * slopes).sum().backward();
+            let expected = [values(y), values(x.grad(&gradients).unwrap()), values(weight.grad(&gradients).unwrap())];
+            for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert_eq!(found, expected, "{name}: kernel {kernel:?}, stride {stride:?}: tensor {i}");
+            }
+        }
+    }
+}
