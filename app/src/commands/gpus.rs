@@ -67,22 +67,35 @@ fn features(adapter: &AdapterInfo) -> Vec<String> {
     features
 }
 
-/// How many kernels run in which form: `12 plain`.
+/// What every kernel runs as: `34 plain; gemm: f32 plain (...), f16 cooperative (...)`.
 fn variants(adapter: &AdapterInfo) -> String {
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for kernel in gpu::kernel_variants(adapter) {
-        match counts.iter_mut().find(|(variant, _)| *variant == kernel.variant) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((kernel.variant, 1)),
+    let kernels = gpu::kernel_variants(adapter);
+    let simple = kernels.iter().filter(|kernel| kernel.dtype.is_none()).count();
+    // Kernels on the same core have the same forms, so they stand together.
+    let mut forms: Vec<(String, Vec<&str>)> = Vec::new();
+    for kernel in kernels.iter().filter(|kernel| kernel.dtype.is_some()) {
+        let dtype = kernel.dtype.map_or("", |dtype| dtype.name());
+        let text = format!("{dtype} {}: {}", kernel.variant, kernel.why);
+        match forms.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(kernel.kernel),
+            None => forms.push((text, vec![kernel.kernel])),
         }
     }
-    counts.iter().map(|(variant, count)| format!("{count} {variant}")).collect::<Vec<_>>().join(", ")
+    let forms = forms.iter().map(|(text, names)| format!("\n  {} {text}", names.join(", ")));
+    format!("{simple} plain{}", forms.collect::<String>())
 }
 
 fn as_json(adapter: &AdapterInfo) -> serde_json::Value {
     let kernels: Vec<_> = gpu::kernel_variants(adapter)
         .iter()
-        .map(|kernel| json!({ "kernel": kernel.kernel, "variant": kernel.variant }))
+        .map(|kernel| {
+            json!({
+                "kernel": kernel.kernel,
+                "dtype": kernel.dtype.map(|dtype| dtype.name()),
+                "variant": kernel.variant.to_string(),
+                "why": kernel.why,
+            })
+        })
         .collect();
     json!({
         "index": adapter.index,

@@ -186,20 +186,6 @@ pub(super) fn enumerate() -> Vec<Found> {
     found
 }
 
-/// Which form of a kernel runs on an adapter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelVariant {
-    /// Name of the file in `shaders/`, without its ending.
-    pub kernel: &'static str,
-    /// `plain`: WGSL without any optional feature.
-    pub variant: &'static str,
-}
-
-/// The variant of every kernel that will run on `adapter`. Every kernel has a plain form, and today no other.
-pub fn kernel_variants(_adapter: &AdapterInfo) -> Vec<KernelVariant> {
-    shader::ALL.iter().map(|shader| KernelVariant { kernel: shader.name, variant: "plain" }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

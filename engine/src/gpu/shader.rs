@@ -12,7 +12,7 @@
 //!
 //! To add a kernel: the file, a constant here, its place in [`ALL`].
 
-use super::tile::{self, Tile};
+use super::tile::{self, Tile, TileForm};
 
 /// Storage buffers that a shader may bind, the parameters among them. Adapters with less are not opened.
 pub const MAX_STORAGE_BUFFERS: u32 = 8;
@@ -87,7 +87,13 @@ impl Shader {
             }
             source.push('\n');
         }
-        repeat(&source)
+        let source = repeat(&source);
+        match permutation.tile {
+            Some(Tile { form: TileForm::Cooperative { .. }, .. }) => {
+                format!("enable wgpu_cooperative_matrix;\n{source}")
+            }
+            _ => source,
+        }
     }
 
     /// Threads of a workgroup of one permutation.
@@ -131,6 +137,7 @@ pub const SHARED: &[(&str, &str)] = &[
     ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
     ("scan_group", include_str!("../../../shaders/shared/scan_group.wgsl")),
     ("soft_cell", include_str!("../../../shaders/shared/soft_cell.wgsl")),
+    ("tile_cooperative", include_str!("../../../shaders/shared/tile_cooperative.wgsl")),
     ("tile_direct", include_str!("../../../shaders/shared/tile_direct.wgsl")),
     ("tile_staged", include_str!("../../../shaders/shared/tile_staged.wgsl")),
     ("voxel_batch", include_str!("../../../shaders/shared/voxel_batch.wgsl")),
@@ -171,6 +178,7 @@ pub const ALL: &[&Shader] = &[
     &SOFT_GRADIENT,
     &GEMM,
     &TILE_REDUCE,
+    &TILE_CHECK,
 ];
 
 pub const SCAN_SUMS: Shader = Shader {
@@ -257,7 +265,10 @@ pub const SOFT_GRADIENT: Shader = voxel("soft_gradient", include_str!("../../../
 pub const GEMM: Shader = Shader {
     name: "gemm",
     text: include_str!("../../../shaders/gemm.wgsl"),
-    permutations: &tile::every::<{ 3 * tile::TILES.len() }>(&[GEMM_F32, GEMM_F16, GEMM_F16_PARTIAL]),
+    permutations: &tile::every::<{ tile::count(3, 2) }>(
+        &[GEMM_F32, GEMM_F16, GEMM_F16_PARTIAL],
+        &[GEMM_F16, GEMM_F16_PARTIAL],
+    ),
     workgroup_size: 256,
     buffers: 5,
     max_groups: 65_535,
@@ -277,5 +288,15 @@ pub const TILE_REDUCE: Shader = Shader {
     permutations: &[F32, F16],
     workgroup_size: 256,
     buffers: 4,
+    max_groups: 65_535,
+};
+
+/// One small product on a form of the tiles, before that form is used.
+pub const TILE_CHECK: Shader = Shader {
+    name: "tile_check",
+    text: include_str!("../../../shaders/tile_check.wgsl"),
+    permutations: &tile::every::<{ tile::count(1, 1) }>(&[F32], &[F16]),
+    workgroup_size: 256,
+    buffers: 1,
     max_groups: 65_535,
 };
