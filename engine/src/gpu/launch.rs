@@ -1,5 +1,6 @@
 //! Running a shader on tensors.
 
+use burn::backend::TensorMetadata;
 use burn::backend::wgpu::{CubeTensor, KernelSource, SourceKernel, SourceTemplate};
 use burn::tensor::{DType, Shape};
 use cubecl::ir::attributes::BufferIOAttr;
@@ -21,7 +22,7 @@ pub enum Buffer<'a> {
 }
 
 impl<'a> Buffer<'a> {
-    fn tensor(self) -> &'a CubeTensor {
+    pub fn tensor(self) -> &'a CubeTensor {
         let (Self::Read(tensor) | Self::Write(tensor) | Self::Update(tensor)) = self;
         tensor
     }
@@ -92,6 +93,12 @@ pub fn new_tensor<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: D
     let shape = Shape::from(shape);
     let handle = like.client.empty(shape.num_elements() * dtype.size());
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
+}
+
+/// A tensor of unspecified content with the shape of `like`, on its device.
+pub fn new_like(like: &CubeTensor, dtype: DType) -> CubeTensor {
+    let handle = like.client.empty(like.shape().num_elements() * dtype.size());
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), like.shape(), handle, dtype)
 }
 
 /// A [`DType::U32`] tensor of one dimension with these values, on the device of `like`.

@@ -12,7 +12,11 @@
 //!
 //! To add a kernel: the file, a constant here, its place in [`ALL`].
 
+mod channels;
+
 use super::tile::{self, Tile, TileForm};
+
+pub use channels::*;
 
 /// Storage buffers that a shader may bind, the parameters among them. Adapters with less are not opened.
 pub const MAX_STORAGE_BUFFERS: u32 = 8;
@@ -131,7 +135,16 @@ fn repeat(text: &str) -> String {
 
 /// Pieces of `shaders/shared/` by name.
 pub const SHARED: &[(&str, &str)] = &[
+    ("bit_words", include_str!("../../../shaders/shared/bit_words.wgsl")),
+    ("channel_columns", include_str!("../../../shaders/shared/channel_columns.wgsl")),
+    ("channel_rows", include_str!("../../../shaders/shared/channel_rows.wgsl")),
+    ("each_value", include_str!("../../../shaders/shared/each_value.wgsl")),
+    ("finish_inverse", include_str!("../../../shaders/shared/finish_inverse.wgsl")),
+    ("finish_moments", include_str!("../../../shaders/shared/finish_moments.wgsl")),
+    ("finish_sums", include_str!("../../../shaders/shared/finish_sums.wgsl")),
     ("params", include_str!("../../../shaders/shared/params.wgsl")),
+    ("partial_moments", include_str!("../../../shaders/shared/partial_moments.wgsl")),
+    ("partial_sums", include_str!("../../../shaders/shared/partial_sums.wgsl")),
     ("ray_walk", include_str!("../../../shaders/shared/ray_walk.wgsl")),
     ("reduce_max", include_str!("../../../shaders/shared/reduce_max.wgsl")),
     ("reduce_sum", include_str!("../../../shaders/shared/reduce_sum.wgsl")),
@@ -156,6 +169,15 @@ pub const ALL: &[&Shader] = &[
     &SCAN_BLOCKS,
     &SORT_COUNTS,
     &SORT_SCATTER,
+    &RELU,
+    &RELU_BITS,
+    &RELU_BITS_APPLY,
+    &AFFINE,
+    &CHANNEL_SUMS,
+    &CHANNEL_MOMENTS,
+    &CHANNEL_MOMENTS_BACKWARD,
+    &CHANNEL_AFFINE_BACKWARD,
+    &CHANNEL_FINISH,
     &SEGMENT_REDUCE,
     &LOVASZ_KEYS,
     &LOVASZ_HITS,

@@ -5,9 +5,14 @@
 //! what does not fit wraps. Inside another operation's kernels use the `*_cube` functions, which take device tensors.
 
 mod activation;
+mod affine;
+mod channel_sums;
+mod channels;
 pub mod conv;
 mod conv3x3;
+mod element;
 mod lovasz;
+mod moments;
 pub mod rays;
 pub mod scan;
 pub mod segment;
@@ -15,10 +20,12 @@ pub mod soft_occupancy;
 pub mod sort;
 pub mod voxelize;
 
-pub use activation::Activation;
+pub use activation::{Activation, relu};
+pub use affine::affine;
 pub use conv::{conv, conv_transposed};
 pub use conv3x3::conv3x3;
 pub use lovasz::lovasz_gradient;
+pub use moments::channel_moments;
 pub use scan::exclusive_scan;
 pub use segment::{segment_counts, segment_max, segment_sum};
 pub use sort::sort_pairs;

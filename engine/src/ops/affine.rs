@@ -1,0 +1,327 @@
+//! Scale and shift of every channel: what is left of batch normalisation once its statistics are known.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::wgpu::into_contiguous;
+use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::{FloatDType, Slice, Tensor};
+
+use super::Activation;
+use super::activation::{ReluOps, relu_value};
+use super::channels::{Channels, EACH_VALUE, Finish, check, check_like, check_vector, lane_sums, reduce_cube, visit};
+use super::element::{tensor, values, with_element};
+use crate::Result;
+use crate::gpu::{self, Buffer, shader};
+
+/// `act(x * scale[c] + shift[c] + residual)` of `x`, `[B, C, L]` in f32 or f16. Differentiable in everything.
+///
+/// `scale` and `shift`, `[C]`, are taken in f32; `residual` is like `x`. Computed in f32, rounded once. Keeps `x` for
+/// backward, not the result; with a residual and ReLU one bit a value as well.
+///
+/// # Errors
+/// [`Error::Usage`](crate::Error::Usage) when shapes or types do not fit,
+/// [`Error::TooLarge`](crate::Error::TooLarge) when partial sums do not fit on the device.
+pub fn affine(
+    x: Tensor<3>,
+    scale: Tensor<1>,
+    shift: Tensor<1>,
+    residual: Option<Tensor<3>>,
+    activation: Activation,
+) -> Result<Tensor<3>> {
+    let [batch, channels, length] = x.dims();
+    check("affine", &x, Channels { batch, channels, length })?;
+    check_vector("affine", "scale", &scale, channels)?;
+    check_vector("affine", "shift", &shift, channels)?;
+    let [scale, shift] = [scale, shift].map(|vector| vector.cast(FloatDType::F32).into_dispatch());
+    let out = match residual {
+        None => Dispatch::affine(x.into_dispatch(), scale, shift, activation),
+        Some(residual) => {
+            check_like("affine", "residual", &residual, &x)?;
+            Dispatch::affine_add(x.into_dispatch(), scale, shift, residual.into_dispatch(), activation)
+        }
+    };
+    Ok(Tensor::from_dispatch(out))
+}
+
+/// `x`, `residual` and gradients are `[B, C, L]` in f32 or f16, vectors `[C]` in f32.
+#[backend_extension(Cube, Flex, Autodiff)]
+pub trait AffineOps: Backend + ReluOps {
+    fn affine(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self>;
+
+    fn affine_add(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self>;
+
+    /// Gradients of `act(x * scale + shift)` by `x` (like `x`), `scale` and `shift` (`[C]` in f32), from that of the
+    /// result.
+    fn affine_backward(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+        gradient: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+}
+
+impl AffineOps for Cube {
+    fn affine(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        affine_cube(x, scale, shift, None, activation)
+    }
+
+    fn affine_add(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        affine_cube(x, scale, shift, Some(residual), activation)
+    }
+
+    fn affine_backward(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+        gradient: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(into_contiguous);
+        let sizes = Channels::of(&x.shape());
+        let out = gpu::new_like(&x, x.dtype);
+        let buffers = [
+            Buffer::Read(&x),
+            Buffer::Read(&gradient),
+            Buffer::Read(&scale),
+            Buffer::Read(&shift),
+            Buffer::Write(&out),
+        ];
+        let params = [u32::from(activation == Activation::Relu)];
+        let sums = reduce_cube(&shader::CHANNEL_AFFINE_BACKWARD, sizes, &buffers, &params, Finish::Sums(2));
+        let [by_scale, by_shift] = [0, 1].map(|row| {
+            let row = Cube::float_slice(sums.clone(), &[Slice::from(row..row + 1)]);
+            Cube::float_reshape(row, [sizes.channels].into())
+        });
+        (out, by_scale, by_shift)
+    }
+}
+
+fn affine_cube(
+    x: FloatTensor<Cube>,
+    scale: FloatTensor<Cube>,
+    shift: FloatTensor<Cube>,
+    residual: Option<FloatTensor<Cube>>,
+    activation: Activation,
+) -> FloatTensor<Cube> {
+    let [x, scale, shift] = [x, scale, shift].map(into_contiguous);
+    let residual = residual.map(into_contiguous);
+    let Channels { channels, length, .. } = Channels::of(&x.shape());
+    let (n, out) = (x.shape().num_elements(), gpu::new_like(&x, x.dtype));
+    if n > 0 {
+        let buffers = [
+            Buffer::Read(&x),
+            Buffer::Read(&scale),
+            Buffer::Read(&shift),
+            // Bound, though not read, when there is none.
+            Buffer::Read(residual.as_ref().unwrap_or(&x)),
+            Buffer::Write(&out),
+        ];
+        let is_relu = activation == Activation::Relu;
+        let params = [n as u32, channels as u32, length as u32, is_relu.into(), residual.is_some().into()];
+        let groups = n.div_ceil(EACH_VALUE) as u32;
+        gpu::launch(&shader::AFFINE, shader::element(x.dtype), &buffers, &params, groups);
+    }
+    out
+}
+
+impl AffineOps for Flex {
+    fn affine(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.to_contiguous());
+        let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
+        with_element!(x.dtype(), {
+            let x_values = values::<T>(&x);
+            let mut out = vec![T::default(); x_values.len()];
+            visit(Channels::of(&x.shape()), [x_values], Some(&mut out), |channel, [x], out| {
+                let (scale, shift) = (scale[channel], shift[channel]);
+                match activation {
+                    Activation::Identity => out.iter_mut().zip(x).for_each(|(out, x)| *out = x * scale + shift),
+                    Activation::Relu => {
+                        out.iter_mut().zip(x).for_each(|(out, x)| *out = relu_value(x * scale + shift));
+                    }
+                }
+            });
+            tensor(out, x.shape())
+        })
+    }
+
+    fn affine_add(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let [x, scale, shift, residual] = [x, scale, shift, residual].map(|tensor| tensor.to_contiguous());
+        let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
+        with_element!(x.dtype(), {
+            let inputs = [values::<T>(&x), values::<T>(&residual)];
+            let mut out = vec![T::default(); inputs[0].len()];
+            visit(Channels::of(&x.shape()), inputs, Some(&mut out), |channel, [x, residual], out| {
+                let (scale, shift) = (scale[channel], shift[channel]);
+                for ((out, x), residual) in out.iter_mut().zip(x).zip(residual) {
+                    *out = x * scale + shift + residual;
+                }
+                if activation == Activation::Relu {
+                    out.iter_mut().for_each(|out| *out = relu_value(*out));
+                }
+            });
+            tensor(out, x.shape())
+        })
+    }
+
+    fn affine_backward(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+        gradient: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(|tensor| tensor.to_contiguous());
+        let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
+        let sizes = Channels::of(&x.shape());
+        let is_relu = activation == Activation::Relu;
+        let (out, sums) = with_element!(x.dtype(), {
+            let inputs = [values::<T>(&x), values::<T>(&gradient)];
+            let mut out = vec![T::default(); inputs[0].len()];
+            let sums = visit(sizes, inputs, Some(&mut out), |channel, [x, gradient], out| {
+                let (scale, shift) = (scale[channel], shift[channel]);
+                // In place of the result first, so that the sums need not ask again what ReLU stops.
+                for ((out, x), gradient) in out.iter_mut().zip(x).zip(gradient) {
+                    *out = if is_relu && x * scale + shift <= 0.0 { 0.0 } else { *gradient };
+                }
+                let sums = lane_sums([x, out], |[x, gradient]| [gradient * x, gradient]);
+                out.iter_mut().for_each(|out| *out *= scale);
+                sums
+            });
+            (tensor(out, x.shape()), sums)
+        });
+        let vector = |row: usize| tensor(sums.iter().map(|sums| sums[row] as f32).collect(), [sizes.channels]);
+        (out, vector(0), vector(1))
+    }
+}
+
+impl<B: AffineOps, C: CheckpointStrategy> AffineOps for Autodiff<B, C> {
+    fn affine(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        match AffineBackward.prepare::<C>([x.node(), scale.node(), shift.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.into_primitive());
+                let out = B::affine(x.clone(), scale.clone(), shift.clone(), activation);
+                prepared.finish((x, scale, shift, activation), out)
+            }
+            OpsKind::UnTracked(prepared) => {
+                let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.into_primitive());
+                prepared.finish(B::affine(x, scale, shift, activation))
+            }
+        }
+    }
+
+    fn affine_add(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let nodes = [x.node(), scale.node(), shift.node(), residual.node()];
+        let [x, scale, shift, residual] = [x, scale, shift, residual].map(|tensor| tensor.into_primitive());
+        match AffineAddBackward.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let out = B::affine_add(x.clone(), scale.clone(), shift.clone(), residual, activation);
+                let bits = (activation == Activation::Relu).then(|| B::relu_bits(out.clone()));
+                prepared.finish((x, scale, shift, bits), out)
+            }
+            OpsKind::UnTracked(prepared) => prepared.finish(B::affine_add(x, scale, shift, residual, activation)),
+        }
+    }
+
+    /// Constants: second derivatives are not taken.
+    fn affine_backward(
+        x: FloatTensor<Self>,
+        scale: FloatTensor<Self>,
+        shift: FloatTensor<Self>,
+        activation: Activation,
+        gradient: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(|tensor| tensor.into_primitive());
+        let (x, scale, shift) = B::affine_backward(x, scale, shift, activation, gradient);
+        (Self::from_inner(x), Self::from_inner(scale), Self::from_inner(shift))
+    }
+}
+
+#[derive(Debug)]
+struct AffineBackward;
+
+impl<B: AffineOps> Backward<B, 3> for AffineBackward {
+    type State = (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>, Activation);
+
+    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        let (x, scale, shift, activation) = ops.state;
+        let (by_x, by_scale, by_shift) = B::affine_backward(x, scale, shift, activation, gradient);
+        for (node, gradient) in ops.parents.into_iter().zip([by_x, by_scale, by_shift]) {
+            if let Some(node) = node {
+                gradients.register::<B>(node.id, gradient);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct AffineAddBackward;
+
+impl<B: AffineOps> Backward<B, 4> for AffineAddBackward {
+    /// The bits of ReLU stand for the residual.
+    type State = (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>, Option<IntTensor<B>>);
+
+    fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let mut gradient = gradients.consume::<B>(&ops.node);
+        let (x, scale, shift, bits) = ops.state;
+        if let Some(bits) = bits {
+            gradient = B::relu_bits_apply(gradient, bits);
+        }
+        let by_residual = gradient.clone();
+        let (by_x, by_scale, by_shift) = B::affine_backward(x, scale, shift, Activation::Identity, gradient);
+        for (node, gradient) in ops.parents.into_iter().zip([by_x, by_scale, by_shift, by_residual]) {
+            if let Some(node) = node {
+                gradients.register::<B>(node.id, gradient);
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+// Gradient of act(x * scale[c] + shift[c]) by x, and parts of those by scale and shift.
+//
+// Bindings  0 x [batch, channels, length]   1 gradient, as x   2 scale f32 [channels]   3 shift f32 [channels]
+//           4 out: gradient by x   5 partials vec4 (channel_{rows, columns}): by scale, by shift
+// Params    channel_{rows, columns}   5 whether act is ReLU
+// Dispatch  one workgroup for 256 / lanes parts of channels, or for a part of up to 256 columns
+// Sums in f32, at most 64 values one after the other; deterministic.
+{{ enable }}
+
+@group(0) @binding(0) var<storage, read_write> x: array<{{ elem }}>;
+@group(0) @binding(1) var<storage, read_write> gradient: array<{{ elem }}>;
+@group(0) @binding(2) var<storage, read_write> scale: array<f32>;
+@group(0) @binding(3) var<storage, read_write> shift: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<{{ elem }}>;
+@group(0) @binding(5) var<storage, read_write> partials: array<vec4<f32>>;
+//!include params
+//!include partial_sums
+//!include channel_{{ layout }}
+
+var<private> own_scale: f32;
+var<private> own_shift: f32;
+var<private> is_relu: bool;
+
+fn enter(channel: u32) {
+    own_scale = scale[channel];
+    own_shift = shift[channel];
+    is_relu = param(5u) == 1u;
+}
+
+fn visit(sums: vec4<f32>, i: u32, row: u32, along: u32) -> vec4<f32> {
+    let value = f32(x[i]);
+    let stops = is_relu && value * own_scale + own_shift <= 0.0;
+    let passed = select(f32(gradient[i]), 0.0, stops);
+    out[i] = {{ elem }}(passed * own_scale);
+    return sums + vec4(passed * value, passed, 0.0, 0.0);
+}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    reduce(group_index(workgroup_id), thread);
+}

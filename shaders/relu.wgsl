@@ -1,0 +1,35 @@
+// ReLU, and one bit a value for its backward: 1 where the value passes.
+//
+// Bindings  0 x [n]   1 y [n]   2 bits u32 [ceil(n / 32)]: bit i % 32 of word i / 32 is that of x[i]
+// Params    0 n
+// Dispatch  one workgroup for 8192 values
+// Exact; NaN passes; deterministic.
+{{ enable }}
+
+@group(0) @binding(0) var<storage, read_write> x: array<{{ elem }}>;
+@group(0) @binding(1) var<storage, read_write> y: array<{{ elem }}>;
+@group(0) @binding(2) var<storage, read_write> bits: array<u32>;
+//!include params
+//!include bit_words
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let n = param(0u);
+    let group = group_index(workgroup_id);
+    var own = 0u;
+    for (var k = 0u; k < 32u; k++) {
+        let i = (group * 32u + k) * {{ workgroup_size }}u + thread;
+        if i < n {
+            let value = x[i];
+            // False for NaN.
+            let stops = value <= 0.0;
+            y[i] = select(value, 0.0, stops);
+            own |= select(1u, 0u, stops) << k;
+        }
+    }
+    let word = group * {{ workgroup_size }}u + thread;
+    let packed = bit_word(thread, own);
+    if word * 32u < n {
+        bits[word] = packed;
+    }
+}
