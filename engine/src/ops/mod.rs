@@ -11,6 +11,7 @@ mod channels;
 pub mod conv;
 mod conv3x3;
 mod element;
+pub mod gemm;
 mod lovasz;
 mod moments;
 pub mod rays;
@@ -20,6 +21,7 @@ pub mod soft_occupancy;
 pub mod sort;
 pub mod voxelize;
 
+pub use self::gemm::{GemmOptions, Layout, gemm, gemm_error_bound};
 pub use activation::{Activation, relu};
 pub use affine::affine;
 pub use conv::{conv, conv_transposed};

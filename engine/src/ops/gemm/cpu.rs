@@ -1,0 +1,276 @@
+//! Products on the processor: the CPU twin of the kernels. The `gemm` crate multiplies matrices of f32, in blocks that
+//! follow from the shapes alone: the number of threads changes no bit. Its own f16 is not used, because it rounds sums to
+//! f16 between blocks; blocks of f16 become f32 in bounded scratch instead, and are rounded once.
+
+use std::borrow::Cow;
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use rayon::prelude::*;
+
+use super::plan::{Problem, Strides};
+use crate::ops::element::{BLOCK, Element};
+
+/// What is added to a sum before it is stored.
+pub(super) struct Finish<'a, T> {
+    /// `[N]`.
+    bias: Option<Cow<'a, [f32]>>,
+    /// As the result.
+    residual: Option<&'a [T]>,
+    relu: bool,
+}
+
+impl<'a, T: Element> Finish<'a, T> {
+    pub fn new(bias: Option<&'a [T]>, residual: Option<&'a [T]>, relu: bool) -> Self {
+        Self { bias: bias.map(widened), residual, relu }
+    }
+
+    fn is_needed(&self) -> bool {
+        self.bias.is_some() || self.residual.is_some() || self.relu
+    }
+
+    /// Finishes sums that stand beside each other in one row of the result: from column `col` on, at `place`.
+    fn apply(&self, sums: &mut [f32], place: usize, col: usize) {
+        if let Some(bias) = &self.bias {
+            for (sum, bias) in sums.iter_mut().zip(&bias[col..]) {
+                *sum += bias;
+            }
+        }
+        if let Some(residual) = self.residual {
+            let mut buffer = [0.0; BLOCK];
+            for (sums, residual) in sums.chunks_mut(BLOCK).zip(residual[place..].chunks(BLOCK)) {
+                for (sum, residual) in sums.iter_mut().zip(T::widen(residual, &mut buffer)) {
+                    *sum += residual;
+                }
+            }
+        }
+        if self.relu {
+            for sum in sums {
+                // NaN stays NaN.
+                *sum = if *sum < 0.0 { 0.0 } else { *sum };
+            }
+        }
+    }
+}
+
+/// All values as f32.
+fn widened<T: Element>(values: &[T]) -> Cow<'_, [f32]> {
+    if let Some(values) = bytemuck::try_cast_slice(values).ok().filter(|_| size_of::<T>() == 4) {
+        return Cow::Borrowed(values);
+    }
+    let mut buffer = [0.0; BLOCK];
+    values.chunks(BLOCK).flat_map(|block| T::widen(block, &mut buffer).to_vec()).collect()
+}
+
+/// A type that matrices are stored in.
+pub(super) trait Value: Element {
+    /// One member of a product, into `y`, which is zero and starts at `first` of the result.
+    fn multiply(
+        a: &[Self],
+        b: &[Self],
+        problem: &Problem,
+        finish: &Finish<Self>,
+        first: usize,
+        y: &mut [Self],
+        threads: bool,
+    );
+}
+
+/// `[batch, m, n]` of contiguous operands.
+pub(super) fn product<T: Value>(a: &[T], b: &[T], problem: &Problem, finish: &Finish<T>) -> Vec<T> {
+    let Problem { batch, m, n, .. } = *problem;
+    let mut y = vec![<T as bytemuck::Zeroable>::zeroed(); batch * m * n];
+    if y.is_empty() {
+        return y;
+    }
+    let member = |index: usize, y: &mut [T], threads: bool| {
+        let (a, b) = (&a[index * problem.a.batch..], &b[index * problem.b.batch..]);
+        T::multiply(a, b, problem, finish, index * m * n, y, threads);
+    };
+    if batch > 1 && m * n * problem.k() < SMALL {
+        y.par_chunks_mut(m * n).enumerate().for_each(|(index, y)| member(index, y, false));
+    } else {
+        let threads = m * n * problem.k() >= SMALL_ALONE;
+        y.chunks_mut(m * n).enumerate().for_each(|(index, y)| member(index, y, threads));
+    }
+    y
+}
+
+/// Multiply-adds of a matrix below which the members of a batch are the tasks, and below which one thread does all.
+const SMALL: usize = 256 * 256 * 256;
+const SMALL_ALONE: usize = 32 * 32 * 32;
+
+impl Value for f32 {
+    fn multiply(
+        a: &[Self],
+        b: &[Self],
+        problem: &Problem,
+        finish: &Finish<Self>,
+        first: usize,
+        y: &mut [Self],
+        threads: bool,
+    ) {
+        let n = problem.n;
+        for member in 0..problem.members {
+            let (a, b) = (&a[member * problem.a.batch..], &b[member * problem.b.batch..]);
+            let (a, b) = (Matrix::new(a, problem.a), Matrix::new(b, problem.b));
+            add_product([problem.m, n, problem.matrix_k], a, b, y, threads);
+        }
+        if finish.is_needed() {
+            let rows = y.par_chunks_mut(n).with_min_len(FINISH_VALUES.div_ceil(n)).enumerate();
+            rows.for_each(|(row, y)| finish.apply(y, first + row * n, 0));
+        }
+    }
+}
+
+/// Values of the result that are worth a task.
+const FINISH_VALUES: usize = 16 * 1024;
+
+/// Most values of a block of `a`, `b` or the sums while they are f32.
+const BLOCK_VALUES: usize = 1 << 20;
+/// Columns and k of a block, unless the matrix has less.
+const BLOCK_COLS: usize = 1024;
+const BLOCK_K: usize = 512;
+
+impl Value for f16 {
+    fn multiply(
+        a: &[Self],
+        b: &[Self],
+        problem: &Problem,
+        finish: &Finish<Self>,
+        first: usize,
+        y: &mut [Self],
+        threads: bool,
+    ) {
+        let Problem { m, n, matrix_k, members, .. } = *problem;
+        let (cols, depth) = (n.min(BLOCK_COLS), matrix_k.clamp(1, BLOCK_K));
+        let rows = m.min(BLOCK_VALUES / cols.max(depth));
+        let (mut a_block, mut b_block, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        for row in (0..m).step_by(rows) {
+            let rows = rows.min(m - row);
+            for col in (0..n).step_by(cols) {
+                let cols = cols.min(n - col);
+                sums.clear();
+                sums.resize(rows * cols, 0.0);
+                for member in 0..members {
+                    for k in (0..matrix_k).step_by(depth) {
+                        let depth = depth.min(matrix_k - k);
+                        let (a_at, b_at) = (member * problem.a.batch, member * problem.b.batch);
+                        let a = widen(&a[a_at..], problem.a, [row, rows], [k, depth], &mut a_block, threads);
+                        let b = widen(&b[b_at..], problem.b, [col, cols], [k, depth], &mut b_block, threads);
+                        add_product([rows, cols, depth], a, b, &mut sums, threads);
+                    }
+                }
+                let rows = y[row * n..][..rows * n].par_chunks_mut(n).zip(sums.par_chunks_mut(cols));
+                let rows = rows.with_min_len(FINISH_VALUES.div_ceil(cols)).enumerate();
+                rows.for_each(|(index, (y, sums))| {
+                    finish.apply(sums, first + (row + index) * n + col, col);
+                    y[col..][..cols].convert_from_f32_slice(sums);
+                });
+            }
+        }
+    }
+}
+
+/// A part of a matrix of f16 as f32: `outer` and `k` are first and count. Laid out as the matrix itself.
+fn widen<'a>(
+    values: &[f16],
+    strides: Strides,
+    outer: [usize; 2],
+    k: [usize; 2],
+    block: &'a mut Vec<f32>,
+    threads: bool,
+) -> Matrix<'a> {
+    // Rows in memory run along the axis of stride 1.
+    let by_k = strides.k == 1;
+    let ([first, rows], [start, width]) = if by_k { (outer, k) } else { (k, outer) };
+    let step = if by_k { strides.outer } else { strides.k };
+    block.resize(rows * width, 0.0);
+    let row =
+        |(row, out): (usize, &mut [f32])| values[(first + row) * step + start..][..width].convert_to_f32_slice(out);
+    if threads {
+        block.par_chunks_mut(width).with_min_len(FINISH_VALUES.div_ceil(width)).enumerate().for_each(row);
+    } else {
+        block.chunks_mut(width).enumerate().for_each(row);
+    }
+    let (outer, k) = if by_k { (width, 1) } else { (1, width) };
+    Matrix { values: block, outer, k }
+}
+
+/// A matrix of f32 in memory: steps along rows of `a` or columns of `b`, and along k.
+#[derive(Clone, Copy)]
+struct Matrix<'a> {
+    values: &'a [f32],
+    outer: usize,
+    k: usize,
+}
+
+impl<'a> Matrix<'a> {
+    fn new(values: &'a [f32], strides: Strides) -> Self {
+        Self { values, outer: strides.outer, k: strides.k }
+    }
+
+    /// Whether `outer` by `k` of it lie in its memory.
+    fn holds(&self, outer: usize, k: usize) -> bool {
+        (outer - 1) * self.outer + (k - 1) * self.k < self.values.len()
+    }
+}
+
+/// Adds the product of `a` and `b`, `[m, n, k]` large, to the contiguous `y` `[m, n]`.
+#[allow(unsafe_code)]
+fn add_product([m, n, k]: [usize; 3], a: Matrix, b: Matrix, y: &mut [f32], threads: bool) {
+    if k == 0 {
+        return;
+    }
+    assert!(y.len() == m * n && m * n > 0 && a.holds(m, k) && b.holds(n, k), "a product of {m}x{k} and {k}x{n}");
+    let parallelism = if threads { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+    let steps = [n, a.k, a.outer, b.outer, b.k].map(|step| step as isize);
+    // SAFETY: the function reads `a` at (row, k) for row < m and k < `k`, `b` at (k, col) for col < n, and reads and writes
+    // `y` at (row, col), each by the steps given; the assertion above has the last of each lie inside its slice, so all do,
+    // for no step is negative. `y` is borrowed mutably, so it overlaps neither.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            y.as_mut_ptr(),
+            1,
+            steps[0],
+            true,
+            a.values.as_ptr(),
+            steps[1],
+            steps[2],
+            b.values.as_ptr(),
+            steps[3],
+            steps[4],
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+/// Sums of the columns of `[rows, cols]`: halves with halves, in an order that `rows` alone decides.
+pub(super) fn column_sums<T: Element>(x: &[T], cols: usize) -> Vec<f32> {
+    let rows = x.len() / cols.max(1);
+    if rows <= 256 {
+        let (mut sums, mut buffer) = (vec![0f32; cols], [0.0; BLOCK]);
+        for row in x.chunks_exact(cols.max(1)) {
+            for (sums, row) in sums.chunks_mut(BLOCK).zip(row.chunks(BLOCK)) {
+                for (sum, x) in sums.iter_mut().zip(T::widen(row, &mut buffer)) {
+                    *sum += x;
+                }
+            }
+        }
+        return sums;
+    }
+    let (low, high) = x.split_at(rows / 2 * cols);
+    let (mut sums, high) = rayon::join(|| column_sums(low, cols), || column_sums(high, cols));
+    for (sum, high) in sums.iter_mut().zip(high) {
+        *sum += high;
+    }
+    sums
+}

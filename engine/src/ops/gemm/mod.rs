@@ -1,0 +1,173 @@
+//! Matrix products: any layout of either side, batches, fused bias, residual and activation; f32, or f16 stored and f32
+//! summed. Every sum runs in an order that the shapes alone decide.
+
+mod backend;
+mod cpu;
+mod cube;
+mod flex;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Tensor};
+
+use crate::gpu::{DispatchCost, TileForm, check_binding, check_dtype, is_cpu};
+use crate::ops::Activation;
+use crate::{Error, Result};
+
+use backend::GemmOps;
+use plan::{Plan, Spec};
+
+/// How a matrix lies in memory: as the product takes it, or with rows and columns exchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Layout {
+    #[default]
+    Normal,
+    Transposed,
+}
+
+impl Layout {
+    pub(super) fn flipped(self) -> Self {
+        match self {
+            Self::Normal => Self::Transposed,
+            Self::Transposed => Self::Normal,
+        }
+    }
+}
+
+/// What [`gemm`] does besides multiplying.
+#[derive(Clone, Default)]
+pub struct GemmOptions {
+    /// `[B, M, K]`, or `[B, K, M]` when transposed.
+    pub a: Layout,
+    /// `[B, K, N]`, or `[B, N, K]` when transposed.
+    pub b: Layout,
+    /// `[N]`, added to every row.
+    pub bias: Option<Tensor<1>>,
+    /// `[B, M, N]`.
+    pub residual: Option<Tensor<3>>,
+    /// Applied last.
+    pub activation: Activation,
+}
+
+/// `y[i] = act(op(a[i]) op(b[i]) + bias + residual[i])`, `[B, M, N]`.
+///
+/// `a` is `[B, M, K]` and `b` `[B, K, N]`, or with rows and columns exchanged as `options` say; a batch of 1 on either
+/// side serves every member of the other. All tensors have one type, f32 or f16; sums are f32 in both, within
+/// [`gemm_error_bound`], and rounded once. With K = 0 the product is zero. Deterministic. Differentiable in `a`, `b`, bias
+/// and residual; kept for that are `a` and `b` as far as the other's gradient is asked for, and one bit a value for ReLU.
+///
+/// # Errors
+///
+/// [`Error::Usage`] for shapes that do not match and types that differ, that are neither f32 nor f16, or that the device
+/// lacks; [`Error::TooLarge`] for a tensor beyond what one kernel of the device can see.
+pub fn gemm(a: Tensor<3>, b: Tensor<3>, options: GemmOptions) -> Result<Tensor<3>> {
+    let GemmOptions { a: a_layout, b: b_layout, bias, residual, activation } = options;
+    let (a_dims, b_dims) = (a.dims(), b.dims());
+    let [m, a_k] = oriented(a_dims, a_layout);
+    let [b_k, n] = oriented(b_dims, b_layout);
+    let batch = if a_dims[0] == 1 { b_dims[0] } else { a_dims[0] };
+    let what = format!("gemm: a {a_dims:?} {a_layout:?} by b {b_dims:?} {b_layout:?}");
+    if a_k != b_k {
+        return Err(Error::Usage(format!("{what}: K is {a_k} in a and {b_k} in b, expected the same")));
+    }
+    if b_dims[0] != 1 && b_dims[0] != batch {
+        let batches = format!("{} in a and {} in b", a_dims[0], b_dims[0]);
+        return Err(Error::Usage(format!("{what}: batches of {batches}, expected the same or 1")));
+    }
+    let y_dims = [batch, m, n];
+    if let Some(bias) = &bias
+        && bias.dims() != [n]
+    {
+        return Err(Error::Usage(format!("{what}: bias {:?}, expected [{n}]", bias.dims())));
+    }
+    if let Some(residual) = &residual
+        && residual.dims() != y_dims
+    {
+        return Err(Error::Usage(format!("{what}: residual {:?}, expected {y_dims:?}", residual.dims())));
+    }
+    let (device, dtype) = (a.device(), a.dtype());
+    check_dtype(&device, &what, dtype)?;
+    let others = [
+        Some(("b", b.dtype())),
+        bias.as_ref().map(|t| ("bias", t.dtype())),
+        residual.as_ref().map(|t| ("residual", t.dtype())),
+    ];
+    if let Some((name, other)) = others.into_iter().flatten().find(|(_, other)| *other != dtype) {
+        return Err(Error::Usage(format!(
+            "{what}: a is {dtype:?} and {name} {other:?}, expected one type: cast one of them"
+        )));
+    }
+    for (name, dims) in [("a", a_dims), ("b", b_dims), ("y", y_dims)] {
+        check_size(&device, &format!("{what}: {name} {dims:?}"), dims, dtype)?;
+    }
+
+    // One matrix for a whole batch: its rows are rows of one product.
+    let flat = b_dims[0] == 1 && batch > 1 && a_layout == Layout::Normal && a_dims[0] == batch;
+    let (a, residual) = if flat {
+        (a.reshape([1, batch * m, a_k]), residual.map(|residual| residual.reshape([1, batch * m, n])))
+    } else {
+        (a, residual)
+    };
+    let spec = Spec {
+        a: a_layout,
+        b: b_layout,
+        bias: bias.is_some(),
+        residual: residual.is_some(),
+        activation,
+        sum_batches: false,
+    };
+    // An operation takes no optional tensors: what is absent is `a` again, and never looked at.
+    let a = a.into_dispatch();
+    let bias = bias.map_or_else(|| a.clone(), Tensor::into_dispatch);
+    let residual = residual.map_or_else(|| a.clone(), Tensor::into_dispatch);
+    let y = Tensor::<3>::from_dispatch(Dispatch::gemm(a, b.into_dispatch(), bias, residual, spec));
+    Ok(if flat { y.reshape(y_dims) } else { y })
+}
+
+/// Rows and columns of a matrix as the product takes it.
+fn oriented([_, rows, cols]: [usize; 3], layout: Layout) -> [usize; 2] {
+    match layout {
+        Layout::Normal => [rows, cols],
+        Layout::Transposed => [cols, rows],
+    }
+}
+
+fn check_size(device: &burn::tensor::Device, what: &str, dims: [usize; 3], dtype: DType) -> Result<()> {
+    let values = dims.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
+    check_binding(device, what, values.saturating_mul(dtype.size() as u64))?;
+    // Kernels count values in 32 bits.
+    if !is_cpu(device) && values > u64::from(u32::MAX) {
+        return Err(Error::TooLarge(format!(
+            "{what}: {values} values, and kernels take up to {}. Use a smaller batch or the device cpu.",
+            u32::MAX
+        )));
+    }
+    Ok(())
+}
+
+/// The `gamma` with which every value of [`gemm`] obeys `|y - exact| <= gamma (|a| |b|)[m, n]`, plus the rounding of what
+/// is stored: 2^-24 of it in f32, 2^-11 in f16 (and 2^-25 where f16 is subnormal).
+///
+/// `gamma = n u / (1 - n u)` with `u` = 2^-24 and `n = K + 2`: whatever the order, a value passes through at most K
+/// roundings of f32 as a product and in sums, and two more for bias and residual (count `|bias|` and `|residual|` with
+/// `|a| |b|` then). It does not depend on the type: the product of two f16 is exact in f32. N. Higham, Accuracy and
+/// Stability of Numerical Algorithms, section 3.1.
+///
+/// # Panics
+///
+/// When `dtype` is neither f32 nor f16.
+pub fn gemm_error_bound(dtype: DType, k: usize) -> f64 {
+    assert!(matches!(dtype, DType::F32 | DType::F16), "no bound for {dtype:?}");
+    let error = (k as f64 + 2.0) * 2f64.powi(-24);
+    error / (1.0 - error)
+}
+
+/// The dispatches of one [`gemm`] on a GPU, in order, from the shapes alone.
+pub fn dispatches(m: usize, n: usize, k: usize, batch: usize, dtype: DType) -> Vec<DispatchCost> {
+    if m * n * batch == 0 {
+        return Vec::new();
+    }
+    Plan::new([batch, m, n], k, dtype, TileForm::Staged).dispatches()
+}
