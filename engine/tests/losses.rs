@@ -7,7 +7,7 @@ use burn::store::{ModuleStore, SafetensorsStore, bridge};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::losses::{ClassWeights, LossConfig, Losses, Targets, cross_entropy};
-use occam_engine::ops::lovasz_gradient;
+use occam_engine::ops::{cross_entropy as cross_entropy_of_voxels, lovasz_gradient};
 use occam_scene::GridSpec;
 
 fn cpu() -> Device {
@@ -74,7 +74,7 @@ impl Case {
         let targets = self.scales.iter().map(|Scale { shape: [batch, classes, z, x, y], targets, .. }| {
             Targets::new(targets, [*batch, *z, *x, *y], *classes, self.ignore_id, device)
         });
-        let loss = losses.total(leaves.clone(), targets.collect());
+        let loss = losses.total(leaves.clone(), targets.collect()).unwrap();
         let gradients = loss.backward();
         (values(loss)[0], leaves.iter().map(|leaf| values(leaf.grad(&gradients).unwrap())).collect())
     }
@@ -274,13 +274,11 @@ fn sums_over_many_voxels_do_not_drift() {
 fn the_default_is_cross_entropy_bit_for_bit() {
     let case = Case { class_weights: vec![0.3, 1.0, 0.7], ..random_case(ALONE[0], [2, 3, 4, 6, 5], 9) };
     let (loss, gradient) = case.evaluate(&cpu());
-    let device = cpu().autodiff();
     let Scale { shape, logits, targets } = case.scales[0].clone();
-    let logits = Tensor::<5>::from_data(TensorData::new(logits, shape), &device).require_grad();
-    let targets: Vec<i32> = targets.into_iter().map(i32::from).collect();
-    let targets = Tensor::<4, Int>::from_data(TensorData::new(targets, [2, 4, 6, 5]), &device);
-    let weights = Tensor::from_data(case.class_weights.as_slice(), &device);
-    let expected = cross_entropy(logits.clone(), targets, &weights, 255);
+    let logits = Tensor::<5>::from_data(TensorData::new(logits, shape), &cpu().autodiff()).require_grad();
+    let targets = Targets::new(&targets, [2, 4, 6, 5], 3, 255, &cpu());
+    let weights = Tensor::from_data(case.class_weights.as_slice(), &cpu());
+    let expected = cross_entropy(logits.clone(), &targets, &weights, 255).unwrap();
     let gradients = expected.backward();
     assert!(loss.to_bits() == values(expected)[0].to_bits());
     assert!(gradient[0] == values(logits.grad(&gradients).unwrap()));
@@ -380,5 +378,96 @@ fn lovasz_kernels_equal_their_twin() {
             assert!((found - expected).abs() <= 1e-6 * expected.abs(), "{shape:?}: {found}, {expected}");
         }
         assert!(on_vulkan == gradient(&vulkan(), shape), "{shape:?}: two runs differ");
+    }
+}
+
+/// Loss and gradient by the formula in f64, for the upstream gradient 1, 2, 3, ... of the voxels.
+fn plain_cross_entropy(
+    logits: &[f32],
+    labels: &[u32],
+    weights: &[f32],
+    gamma: f64,
+    [batch, classes, voxels]: [usize; 3],
+) -> (Vec<f64>, Vec<f64>) {
+    let (mut losses, mut gradient) = (vec![0.0; batch * voxels], vec![0.0; logits.len()]);
+    for i in 0..batch * voxels {
+        let place = |class: usize| (i / voxels * classes + class) * voxels + i % voxels;
+        let label = labels[i] as usize;
+        let Some(weight) = weights.get(label).map(|weight| f64::from(*weight)) else { continue };
+        let largest = (0..classes).map(|c| f64::from(logits[place(c)])).fold(f64::MIN, f64::max);
+        let exp: Vec<f64> = (0..classes).map(|c| (f64::from(logits[place(c)]) - largest).exp()).collect();
+        let sum: f64 = exp.iter().sum();
+        let log_p = f64::from(logits[place(label)]) - largest - sum.ln();
+        let missing = (sum - exp[label]) / sum;
+        losses[i] = weight * missing.powf(gamma) * -log_p;
+        // d/d(log p) of -(1 - p)^gamma log p, with dp = p d(log p).
+        let of_power = if missing == 0.0 { 0.0 } else { gamma * missing.powf(gamma - 1.0) * (1.0 - missing) * log_p };
+        let by_log_p = of_power - missing.powf(gamma);
+        for (c, exp) in exp.iter().enumerate() {
+            let by_logit = f64::from(u8::from(c == label)) - exp / sum;
+            gradient[place(c)] = (i + 1) as f64 * weight * by_log_p * by_logit;
+        }
+    }
+    (losses, gradient)
+}
+
+/// Sizes around a workgroup and a block of the twin, batches, one class, ignored labels, both float types; and logits that
+/// somebody else holds stay as they are.
+#[test]
+fn cross_entropy_of_voxels_equals_its_formula() {
+    let shapes = [[1, 3, 0], [1, 1, 1], [2, 2, 1], [2, 3, 255], [1, 20, 256], [3, 2, 257], [2, 3, 1023], [1, 2, 2050]];
+    let cases = shapes.iter().flat_map(|shape| [0.0, 2.0, 0.5].map(|gamma| (*shape, gamma)));
+    for ((shape, gamma), (device, dtype)) in cases.flat_map(|case| {
+        [(cpu(), DType::F32), (cpu(), DType::F16), (vulkan(), DType::F32), (vulkan(), DType::F16)].map(|on| (case, on))
+    }) {
+        let [batch, classes, voxels] = shape;
+        let what = format!("{shape:?} gamma {gamma} {dtype:?}");
+        let logits = noise(shape.iter().product(), 7).iter().map(|v| 40.0 * v - 20.0).collect::<Vec<_>>();
+        let logits = Tensor::<3>::from_data(TensorData::new(logits, shape), &device).cast(dtype);
+        let rounded = values(logits.clone().cast(DType::F32));
+        let labels: Vec<u32> = noise(batch * voxels, 8).iter().map(|v| (v * (classes + 1) as f32) as u32).collect();
+        let weights: Vec<f32> = (0..classes).map(|class| 0.5 + class as f32).collect();
+        let (losses, gradient) = plain_cross_entropy(&rounded, &labels, &weights, gamma, shape);
+
+        let labels = Tensor::<2, Int>::from_data(TensorData::new(labels, [batch, voxels]), (&device, DType::U32));
+        let weights = Tensor::from_data(weights.as_slice(), &device);
+        let upstream = (0..batch * voxels).map(|i| (i + 1) as f32).collect::<Vec<_>>();
+        let upstream = Tensor::<2>::from_data(TensorData::new(upstream, [batch, voxels]), &device);
+        let leaf = logits.autodiff().require_grad();
+        // Of the leaf itself, which the test holds, and of a tensor that nobody else holds.
+        for own in [false, true] {
+            let logits = if own { leaf.clone().mul_scalar(1.0) } else { leaf.clone() };
+            let loss = cross_entropy_of_voxels(logits, labels.clone(), weights.clone(), gamma as f32).unwrap();
+            for (found, expected) in values(loss.clone()).into_iter().zip(&losses) {
+                let close = (f64::from(found) - expected).abs() <= 4e-6 * (1.0 + expected.abs());
+                assert!(close, "{what}: {found}, expected {expected}");
+            }
+            let gradients = (loss * upstream.clone()).sum().backward();
+            let found = leaf.grad(&gradients).unwrap();
+            assert_eq!(found.dtype(), dtype, "{what}");
+            let rounding = if dtype == DType::F16 { 1e-3 } else { 8e-6 };
+            for (found, expected) in values(found.cast(DType::F32)).into_iter().zip(&gradient) {
+                let close = (f64::from(found) - expected).abs() <= rounding * (expected.abs() + 1e-2);
+                assert!(close, "{what}: gradient {found}, expected {expected}");
+            }
+        }
+        assert!(values(leaf.cast(DType::F32)) == rounded, "{what}: the logits changed");
+    }
+}
+
+#[test]
+fn cross_entropy_refuses_what_does_not_fit() {
+    let call = |classes: usize, labels: [usize; 2], dtype: DType| {
+        let logits = Tensor::<3>::zeros([2, 3, 4], &cpu()).cast(dtype);
+        let labels = Tensor::<2, Int>::zeros(labels, &cpu());
+        cross_entropy_of_voxels(logits, labels, Tensor::ones([classes], &cpu()), 0.0).unwrap_err()
+    };
+    for (error, part) in [
+        (call(3, [2, 5], DType::F32), "found labels [2, 5]"),
+        (call(4, [2, 4], DType::F32), "found class weights [4]"),
+        (call(3, [2, 4], DType::F64), "expected F32 or F16"),
+    ] {
+        assert!(error.to_string().contains("logits [2, 3, 4]") && error.to_string().contains(part), "{error}");
+        assert_eq!(error.exit_code(), 2);
     }
 }

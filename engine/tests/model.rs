@@ -8,10 +8,10 @@ use burn::optim::GradientsParams;
 use burn::store::{ModuleStore, SafetensorsStore, bridge};
 use burn::tensor::module::conv3d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use occam_engine::Error;
 use occam_engine::gpu::{self, DeviceChoice};
-use occam_engine::losses::{class_weights, cross_entropy};
+use occam_engine::losses::{Targets, class_weights, cross_entropy};
 use occam_engine::models::Network;
 use occam_engine::ops::conv3x3;
 use occam_engine::scene::downscale_target;
@@ -306,16 +306,16 @@ fn the_loss_of_a_step_falls_below_that_of_chance() {
     let device = cpu().autodiff();
     let mut network = Network::new("lmscnet-ss", [8, 16, 8], 1, 3, 5, &device).unwrap();
     let mut optimizer = AdamWConfig::new().init();
-    let weights = Tensor::ones([3], &device);
+    let weights = Tensor::ones([3], &cpu());
     let voxels = 8 * 16 * 8;
     let occupancy: Vec<f32> = (0..voxels).map(|i| ((i / 3) % 2) as f32).collect();
-    let targets: Vec<i32> = occupancy.iter().map(|&o| 2 * o as i32).collect();
+    let targets: Vec<u8> = occupancy.iter().map(|&o| 2 * o as u8).collect();
     let occupancy = Tensor::<5>::from_data(TensorData::new(occupancy, [1, 1, 8, 8, 16]), &device);
-    let targets = Tensor::<4, Int>::from_data(TensorData::new(targets, [1, 8, 8, 16]), &device);
+    let targets = Targets::new(&targets, [1, 8, 8, 16], 3, 255, &cpu());
     let mut losses = Vec::new();
     for _ in 0..30 {
         let logits = network.forward(occupancy.clone()).remove(0);
-        let loss = cross_entropy(logits, targets.clone(), &weights, 255);
+        let loss = cross_entropy(logits, &targets, &weights, 255).unwrap();
         losses.push(loss.clone().into_scalar::<f32>());
         let gradients = GradientsParams::from_grads(loss.backward(), &network);
         network = optimizer.step(1e-2, network, gradients);
@@ -356,11 +356,12 @@ fn a_grid_too_high_for_the_weights_is_refused_before_they_are_made() {
 fn loss_and_gradient(case: &str, device: &Device) -> (f32, Vec<f32>, f32, Vec<f32>) {
     let golden = golden("loss.safetensors");
     let get = |name: &str| golden[&format!("{case}.{name}")].clone();
-    let device = device.clone().autodiff();
-    let logits = Tensor::<5>::from_data(get("logits"), &device).require_grad();
-    let targets = Tensor::<4, Int>::from_data(get("targets"), &device);
-    let weights = Tensor::<1>::from_data(golden["weights"].clone(), &device);
-    let loss = cross_entropy(logits.clone(), targets, &weights, 255);
+    let logits = Tensor::<5>::from_data(get("logits"), &device.clone().autodiff()).require_grad();
+    let labels: Vec<u8> = get("targets").iter::<u8>().collect();
+    let [batch, classes, z, x, y] = logits.dims();
+    let targets = Targets::new(&labels, [batch, z, x, y], classes, 255, device);
+    let weights = Tensor::<1>::from_data(golden["weights"].clone(), device);
+    let loss = cross_entropy(logits.clone(), &targets, &weights, 255).unwrap();
     let gradients = loss.backward();
     let gradient = values(logits.grad(&gradients).unwrap());
     (values(loss)[0], gradient, floats(&get("loss"))[0], floats(&get("gradient")))
@@ -383,9 +384,9 @@ fn cross_entropy_equals_pytorch() {
 #[test]
 fn cross_entropy_of_equal_logits_is_the_logarithm_of_the_classes() {
     let device = cpu();
-    let targets = Tensor::<4, Int>::from_data(TensorData::new(vec![0, 2, 255, 1], [1, 1, 2, 2]), &device);
+    let targets = Targets::new(&[0, 2, 255, 1], [1, 1, 2, 2], 3, 255, &device);
     let weights = Tensor::<1>::from_data([0.5, 1.0, 4.0], &device);
-    let loss = cross_entropy(Tensor::zeros([1, 3, 1, 2, 2], &device), targets, &weights, 255);
+    let loss = cross_entropy(Tensor::zeros([1, 3, 1, 2, 2], &device), &targets, &weights, 255).unwrap();
     assert!((values(loss)[0] - 3f32.ln()).abs() < 1e-6);
 }
 

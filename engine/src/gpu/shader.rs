@@ -142,6 +142,7 @@ pub const SHARED: &[(&str, &str)] = &[
     ("finish_inverse", include_str!("../../../shaders/shared/finish_inverse.wgsl")),
     ("finish_moments", include_str!("../../../shaders/shared/finish_moments.wgsl")),
     ("finish_sums", include_str!("../../../shaders/shared/finish_sums.wgsl")),
+    ("label_softmax", include_str!("../../../shaders/shared/label_softmax.wgsl")),
     ("params", include_str!("../../../shaders/shared/params.wgsl")),
     ("partial_moments", include_str!("../../../shaders/shared/partial_moments.wgsl")),
     ("partial_sums", include_str!("../../../shaders/shared/partial_sums.wgsl")),
@@ -165,6 +166,8 @@ fn shared(name: &str) -> Option<&'static str> {
 
 /// Every compute shader.
 pub const ALL: &[&Shader] = &[
+    &CROSS_ENTROPY,
+    &CROSS_ENTROPY_GRADIENT,
     &SCAN_SUMS,
     &SCAN_BLOCKS,
     &SORT_COUNTS,
@@ -322,3 +325,12 @@ pub const TILE_CHECK: Shader = Shader {
     buffers: 1,
     max_groups: 65_535,
 };
+
+/// A shader of [`crate::ops::cross_entropy`]: one thread a voxel, up to 256 logits each.
+const fn cross_entropy(name: &'static str, text: &'static str) -> Shader {
+    Shader { name, text, permutations: &[F32, F16], workgroup_size: 256, buffers: 4, max_groups: 4096 }
+}
+
+pub const CROSS_ENTROPY: Shader = cross_entropy("cross_entropy", include_str!("../../../shaders/cross_entropy.wgsl"));
+pub const CROSS_ENTROPY_GRADIENT: Shader =
+    cross_entropy("cross_entropy_gradient", include_str!("../../../shaders/cross_entropy_gradient.wgsl"));

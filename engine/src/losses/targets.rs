@@ -1,11 +1,11 @@
 //! Targets of one scale on the device, with what the host knows of them.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 /// What a prediction of one scale is compared with.
 #[derive(Debug, Clone)]
 pub struct Targets {
-    /// `[B, Z, X, Y]`: a class, or the id that is ignored.
+    /// `[B, Z, X, Y]` in u32: a class, or the id that is ignored.
     pub labels: Tensor<4, Int>,
     /// Voxels of each class, without those that are ignored. The losses thus know which classes there are without
     /// waiting for the device.
@@ -20,9 +20,9 @@ impl Targets {
             counts[usize::from(*label)] += 1;
         }
         counts[usize::from(ignore_id)] = 0;
-        let labels: Vec<i32> = labels.iter().copied().map(i32::from).collect();
+        let labels: Vec<u32> = labels.iter().copied().map(u32::from).collect();
         Self {
-            labels: Tensor::from_data(TensorData::new(labels, shape), device),
+            labels: Tensor::from_data(TensorData::new(labels, shape), (device, DType::U32)),
             counts: counts[..classes.min(256)].to_vec(),
         }
     }

@@ -5,15 +5,17 @@ use burn::tensor::activation::log_softmax;
 use occam_scene::GridSpec;
 
 use super::affinity::affinity;
-use super::cross_entropy::TargetScores;
+use super::cross_entropy::{focal, heard};
 use super::lovasz::lovasz;
 use super::probabilities::{Probabilities, with_gradient};
 use super::{LossConfig, Targets};
+use crate::Result;
 
 /// The losses of a configuration with what they need beside predictions and targets.
 #[derive(Debug, Clone)]
 pub struct Losses {
     config: LossConfig,
+    /// 0 for the ignored id.
     class_weights: Tensor<1>,
     empty_id: u8,
     ignore_id: u8,
@@ -22,6 +24,7 @@ pub struct Losses {
 impl Losses {
     /// `class_weights`: `[C]`, without autodiff. `empty_id` of `spec` is one of the classes.
     pub fn new(config: &LossConfig, class_weights: Tensor<1>, spec: &GridSpec) -> Self {
+        let class_weights = heard(class_weights, spec.ignore_id);
         Self { config: config.clone(), class_weights, empty_id: spec.empty_id, ignore_id: spec.ignore_id }
     }
 
@@ -34,49 +37,44 @@ impl Losses {
     /// when all are.
     ///
     /// `logits`: `[B, C, Z, X, Y]` a scale; `targets` in the same order of scales, on the same device without autodiff.
-    pub fn total(&self, logits: Vec<Tensor<5>>, targets: Vec<Targets>) -> Tensor<1> {
+    ///
+    /// # Errors
+    /// Those of [`crate::ops::cross_entropy`].
+    pub fn total(&self, logits: Vec<Tensor<5>>, targets: Vec<Targets>) -> Result<Tensor<1>> {
         debug_assert_eq!(logits.len(), targets.len());
         let scales = logits.len() as f32;
-        logits
-            .into_iter()
-            .zip(targets)
-            .map(|(logits, targets)| self.of_scale(logits, &targets))
-            .reduce(|sum, loss| sum + loss)
-            .expect("a network predicts at one scale at least")
-            / scales
+        let mut sum = Sum(None);
+        for (logits, targets) in logits.into_iter().zip(&targets) {
+            sum.add(1.0, self.of_scale(logits, targets)?);
+        }
+        Ok(sum.0.expect("a network predicts at one scale at least") / scales)
     }
 
-    fn of_scale(&self, logits: Tensor<5>, targets: &Targets) -> Tensor<1> {
-        let LossConfig { cross_entropy, focal, focal_gamma, .. } = self.config;
+    fn of_scale(&self, logits: Tensor<5>, targets: &Targets) -> Result<Tensor<1>> {
+        let LossConfig { cross_entropy, focal: focal_weight, focal_gamma, .. } = self.config;
         let [batch, classes, z, x, y] = logits.dims();
         let logits = logits.reshape([batch, classes, z * x * y]);
-        let of_targets = cross_entropy > 0.0 || focal > 0.0;
-        // Only these are differentiated through the logarithm.
-        let log_p = log_softmax(if of_targets { logits.clone() } else { logits.clone().without_autodiff() }, 1);
         let mut sum = Sum(None);
-        if of_targets {
-            let scores = TargetScores::new(log_p.clone(), targets.labels.clone(), &self.class_weights, self.ignore_id);
-            if cross_entropy > 0.0 {
-                sum.add(cross_entropy, scores.cross_entropy());
-            }
-            if focal > 0.0 {
-                sum.add(focal, scores.focal(focal_gamma));
+        for (weight, gamma) in [(cross_entropy, 0.0), (focal_weight, focal_gamma)] {
+            if weight > 0.0 {
+                sum.add(weight, focal(logits.clone(), targets, &self.class_weights, gamma)?);
             }
         }
-        if let Some(loss) = self.of_probabilities(logits, log_p.without_autodiff(), targets) {
+        if let Some(loss) = self.of_probabilities(logits, targets) {
             sum.add(1.0, loss);
         }
-        sum.0.expect("a configuration without any loss is refused")
+        Ok(sum.0.expect("a configuration without any loss is refused"))
     }
 
-    /// `log_p` is without autodiff. `None` when none of these losses is chosen.
-    fn of_probabilities(&self, logits: Tensor<3>, log_p: Tensor<3>, targets: &Targets) -> Option<Tensor<1>> {
+    /// `None` when none of these losses is chosen.
+    fn of_probabilities(&self, logits: Tensor<3>, targets: &Targets) -> Option<Tensor<1>> {
         let LossConfig { lovasz: jaccard, semantic_affinity, geometric_affinity, .. } = self.config;
         let affinities = [semantic_affinity, geometric_affinity];
         let with_affinity = affinities.iter().any(|weight| *weight > 0.0);
         if jaccard <= 0.0 && !with_affinity {
             return None;
         }
+        let log_p = log_softmax(logits.clone().without_autodiff(), 1);
         let probabilities = Probabilities::new(log_p, targets.labels.clone(), self.ignore_id);
         let (mut value, mut gradient) = (Sum(None), Sum(None));
         if jaccard > 0.0 {
