@@ -64,64 +64,62 @@ fn vector(length: usize, step: f32, device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values, [length]), device)
 }
 
-/// The convolution of ReLU(x scale + shift) plus bias and residual, through ReLU, and all its gradients, against Burn's own
-/// operations one by one in f32. Whole numbers, so that sums are exact in any order.
-#[test]
-fn prologue_and_epilogue_are_what_they_say() {
-    for (name, device) in devices() {
-        let device = device.autodiff();
-        let make = || {
-            (
-                counted([2, 4, 5, 6, 7], &device).require_grad(),
-                counted([6, 2, 3, 1, 2], &device).require_grad(),
-                vector(4, 2.0, &device).require_grad(),
-                vector(4, 3.0, &device).require_grad(),
-                vector(6, 100.0, &device).require_grad(),
-                counted([2, 6, 3, 6, 5], &device).require_grad(),
-            )
-        };
-        let options = ConvOptions { stride: [2, 1, 1], padding: [1, 0, 0], dilation: [1, 1, 2], groups: 2 };
-        let (x, weight, scale, shift, bias, residual) = make();
-        let prologue = Prologue { scale: scale.clone(), shift: shift.clone(), activation: Activation::Relu };
-        let epilogue =
-            Epilogue { bias: Some(bias.clone()), residual: Some(residual.clone()), activation: Activation::Relu };
-        let y = conv(x.clone(), weight.clone(), &options, Some(prologue), epilogue).unwrap();
-        let slopes = counted(y.dims(), &device);
-        let gradients = (y.clone() * slopes.clone()).sum().backward();
-        let found = [
-            values(y),
-            values(x.grad(&gradients).unwrap()),
-            values(weight.grad(&gradients).unwrap()),
-            values(scale.grad(&gradients).unwrap()),
-            values(shift.grad(&gradients).unwrap()),
-            values(bias.grad(&gradients).unwrap()),
-            values(residual.grad(&gradients).unwrap()),
-        ];
-
-        let (x, weight, scale, shift, bias, residual) = make();
-        let loaded = x.clone() * scale.clone().reshape([1, 4, 1, 1, 1]) + shift.clone().reshape([1, 4, 1, 1, 1]);
-        let loaded = burn::tensor::activation::relu(loaded);
-        let burns = burn::tensor::ops::ConvOptions::new([2, 1, 1], [1, 0, 0], [1, 1, 2], 2);
-        let y = burn::tensor::module::conv3d(loaded, weight.clone(), Some(bias.clone()), burns) + residual.clone();
-        let y = burn::tensor::activation::relu(y);
-        let gradients = (y.clone() * slopes).sum().backward();
-        let expected = [
-            values(y),
-            values(x.grad(&gradients).unwrap()),
-            values(weight.grad(&gradients).unwrap()),
-            values(scale.grad(&gradients).unwrap()),
-            values(shift.grad(&gradients).unwrap()),
-            values(bias.grad(&gradients).unwrap()),
-            values(residual.grad(&gradients).unwrap()),
-        ];
-        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            assert_eq!(found, expected, "{name}: tensor {i}");
+/// Fails without printing thousands of values.
+fn assert_equal(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found.len(), expected.len(), "{what}: tensor {i}");
+        let place = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        if let Some(place) = place {
+            panic!("{what}: tensor {i} at {place}: {}, expected {}", found[place], expected[place]);
         }
     }
 }
 
+/// The convolution of ReLU(x scale + shift) plus bias and residual, through ReLU, and all its gradients, against Burn's own
+/// operations on the CPU, one by one. Whole numbers, so that sums are exact in any order.
+#[test]
+fn prologue_and_epilogue_are_what_they_say() {
+    let make = |device: &Device| {
+        let x = counted([2, 4, 5, 6, 7], device).require_grad();
+        let weight = counted([6, 2, 3, 1, 2], device).require_grad();
+        let vectors = [vector(4, 2.0, device), vector(4, 3.0, device), vector(6, 100.0, device)];
+        (x, weight, vectors.map(Tensor::require_grad), counted([2, 6, 3, 6, 5], device).require_grad())
+    };
+    let run = |device: &Device, ours: bool| {
+        let (x, weight, [scale, shift, bias], residual) = make(device);
+        let y = if ours {
+            let options = ConvOptions { stride: [2, 1, 1], padding: [1, 0, 0], dilation: [1, 1, 2], groups: 2 };
+            let prologue = Prologue { scale: scale.clone(), shift: shift.clone(), activation: Activation::Relu };
+            let epilogue =
+                Epilogue { bias: Some(bias.clone()), residual: Some(residual.clone()), activation: Activation::Relu };
+            conv(x.clone(), weight.clone(), &options, Some(prologue), epilogue).unwrap()
+        } else {
+            let loaded = x.clone() * scale.clone().reshape([1, 4, 1, 1, 1]) + shift.clone().reshape([1, 4, 1, 1, 1]);
+            let loaded = burn::tensor::activation::relu(loaded);
+            let options = burn::tensor::ops::ConvOptions::new([2, 1, 1], [1, 0, 0], [1, 1, 2], 2);
+            let y = burn::tensor::module::conv3d(loaded, weight.clone(), Some(bias.clone()), options);
+            burn::tensor::activation::relu(y + residual.clone())
+        };
+        let slopes = counted(y.dims(), device);
+        let gradients = (y.clone() * slopes).sum().backward();
+        vec![
+            values(y),
+            values(x.grad(&gradients).unwrap()),
+            values(weight.grad(&gradients).unwrap()),
+            values(scale.grad(&gradients).unwrap()),
+            values(shift.grad(&gradients).unwrap()),
+            values(bias.grad(&gradients).unwrap()),
+            values(residual.grad(&gradients).unwrap()),
+        ]
+    };
+    let expected = run(&Device::flex().autodiff(), false);
+    for (name, device) in devices() {
+        assert_equal(name, &run(&device.autodiff(), true), &expected);
+    }
+}
+
 /// Strides above, at and below the kernel, dilations that share a divisor with the stride or not, and sides that leave a
-/// rest: each makes other phases.
+/// rest: each makes other phases. Against Burn's own operation on the CPU.
 #[test]
 fn transposed_convolutions_meet_every_tap_once() {
     let cases = [
@@ -131,26 +129,28 @@ fn transposed_convolutions_meet_every_tap_once() {
         ([1, 1, 2], [1, 3, 3], [0, 0, 0], [1, 1, 1], [0, 2, 1]),
         ([3, 2, 3], [2, 4, 3], [1, 0, 2], [2, 2, 2], [1, 3, 0]),
     ];
-    for (name, device) in devices() {
-        let device = device.autodiff();
-        for (kernel, stride, padding, dilation, output_padding) in cases {
-            let x = counted([2, 4, 3, 4, 5], &device).require_grad();
-            let weight = counted([4, 3, kernel[0], kernel[1], kernel[2]], &device).require_grad();
-            let options = ConvOptions { stride, padding, dilation, groups: 2 };
-            let bias = vector(6, 10.0, &device);
-            let epilogue = Epilogue { bias: Some(bias.clone()), ..Default::default() };
-            let y = conv_transposed(x.clone(), weight.clone(), &options, output_padding, epilogue).unwrap();
-            let slopes = counted(y.dims(), &device);
-            let gradients = (y.clone() * slopes.clone()).sum().backward();
-            let found = [values(y), values(x.grad(&gradients).unwrap()), values(weight.grad(&gradients).unwrap())];
-
-            let burns = burn::tensor::ops::ConvTransposeOptions::new(stride, padding, output_padding, dilation, 2);
-            let y = burn::tensor::module::conv_transpose3d(x.clone(), weight.clone(), Some(bias), burns);
+    for (kernel, stride, padding, dilation, output_padding) in cases {
+        let run = |device: &Device, ours: bool| {
+            let x = counted([2, 4, 3, 4, 5], device).require_grad();
+            let weight = counted([4, 3, kernel[0], kernel[1], kernel[2]], device).require_grad();
+            let bias = Some(vector(6, 10.0, device));
+            let y = if ours {
+                let options = ConvOptions { stride, padding, dilation, groups: 2 };
+                let epilogue = Epilogue { bias, ..Default::default() };
+                conv_transposed(x.clone(), weight.clone(), &options, output_padding, epilogue).unwrap()
+            } else {
+                let options =
+                    burn::tensor::ops::ConvTransposeOptions::new(stride, padding, output_padding, dilation, 2);
+                burn::tensor::module::conv_transpose3d(x.clone(), weight.clone(), bias, options)
+            };
+            let slopes = counted(y.dims(), device);
             let gradients = (y.clone() * slopes).sum().backward();
-            let expected = [values(y), values(x.grad(&gradients).unwrap()), values(weight.grad(&gradients).unwrap())];
-            for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                assert_eq!(found, expected, "{name}: kernel {kernel:?}, stride {stride:?}: tensor {i}");
-            }
+            vec![values(y), values(x.grad(&gradients).unwrap()), values(weight.grad(&gradients).unwrap())]
+        };
+        let expected = run(&Device::flex().autodiff(), false);
+        for (name, device) in devices() {
+            let what = format!("{name}: kernel {kernel:?}, stride {stride:?}");
+            assert_equal(&what, &run(&device.autodiff(), true), &expected);
         }
     }
 }

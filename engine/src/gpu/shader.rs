@@ -204,6 +204,8 @@ pub const ALL: &[&Shader] = &[
     &GEMM,
     &TILE_REDUCE,
     &TILE_CHECK,
+    &CONV_GATHER,
+    &CONV_WEIGHT,
 ];
 
 pub const SCAN_SUMS: Shader = Shader {
@@ -334,3 +336,22 @@ const fn cross_entropy(name: &'static str, text: &'static str) -> Shader {
 pub const CROSS_ENTROPY: Shader = cross_entropy("cross_entropy", include_str!("../../../shaders/cross_entropy.wgsl"));
 pub const CROSS_ENTROPY_GRADIENT: Shader =
     cross_entropy("cross_entropy_gradient", include_str!("../../../shaders/cross_entropy_gradient.wgsl"));
+
+/// Shaders of [`crate::ops::conv`]. Their launches say how many groups one dispatch may have.
+pub const CONV_GATHER: Shader = Shader {
+    name: "conv_gather",
+    text: include_str!("../../../shaders/conv_gather.wgsl"),
+    permutations: &tile::every::<{ tile::count(2, 1) }>(&[F32, F16], &[F16]),
+    workgroup_size: 256,
+    buffers: 7,
+    max_groups: 65_535,
+};
+
+pub const CONV_WEIGHT: Shader = Shader {
+    name: "conv_weight",
+    text: include_str!("../../../shaders/conv_weight.wgsl"),
+    permutations: &tile::every::<{ tile::count(2, 1) }>(&[F32, F16], &[F16]),
+    workgroup_size: 256,
+    buffers: 5,
+    max_groups: 65_535,
+};

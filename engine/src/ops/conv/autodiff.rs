@@ -4,12 +4,19 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
-use burn::tensor::{FloatDType, Shape};
+use burn::tensor::Shape;
 
 use super::backend::{ConvOps, Load, Plan, Store};
 use crate::ops::Activation;
+use crate::ops::activation::ReluOps;
+use crate::ops::affine::AffineOps;
+use crate::ops::channel_sums::ChannelSumsOps;
+
+/// What a device needs for the derivatives.
+pub trait Inner: ConvOps + AffineOps + ChannelSumsOps {}
+impl<B: ConvOps + AffineOps + ChannelSumsOps> Inner for B {}
 
 /// What the backward pass of a convolution needs, and of that only what the tracked operands need.
 #[derive(Debug, Clone)]
@@ -19,12 +26,12 @@ struct Kept<B: Backend> {
     weight: Option<FloatTensor<B>>,
     /// Scale and shift.
     load: Option<[FloatTensor<B>; 2]>,
-    /// Of a ReLU before storing.
-    positive: Option<FloatTensor<B>>,
+    /// Of a ReLU before storing, one bit a voxel.
+    positive: Option<IntTensor<B>>,
     plan: Plan,
 }
 
-impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
+impl<B: Inner, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
     fn conv_forward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -112,7 +119,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
 #[derive(Debug)]
 struct ConvBackward;
 
-impl<B: ConvOps> Backward<B, 6> for ConvBackward {
+impl<B: Inner> Backward<B, 6> for ConvBackward {
     type State = Kept<B>;
 
     fn backward(self, ops: Ops<Self::State, 6>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -123,7 +130,7 @@ impl<B: ConvOps> Backward<B, 6> for ConvBackward {
         // Tensors that the plan does not ask for stand for nothing, tracked or not.
         let [scale_node, shift_node] = [scale_node, shift_node].map(|node| node.filter(|_| plan.load.is_some()));
         if let Some(node) = bias_node.filter(|_| plan.store.bias) {
-            gradients.register::<B>(node.id, channel_sums::<B>(gradient.clone()));
+            gradients.register::<B>(node.id, B::channel_sums(channels::<B>(gradient.clone())));
         }
         if let Some(node) = residual_node.filter(|_| plan.store.residual) {
             gradients.register::<B>(node.id, gradient.clone());
@@ -138,13 +145,13 @@ impl<B: ConvOps> Backward<B, 6> for ConvBackward {
         };
         let bare = Plan { load: None, store: Store::default(), ..plan };
         let x_gradient = B::conv_input_gradient(weight, gradient.clone(), gradient.clone(), gradient, bare);
-        let (Some([scale, shift]), Some(Load { activation }), Some(x)) = (load, plan.load, x) else {
+        let (Some(vectors), Some(Load { activation }), Some(x)) = (load, plan.load, x) else {
             if let Some(node) = x_node {
                 gradients.register::<B>(node.id, x_gradient);
             }
             return;
         };
-        let parts = loaded_backward::<B>(x, scale, shift, activation, x_gradient);
+        let parts = loaded_backward::<B>(x, vectors, activation, x_gradient);
         for (node, part) in [x_node, scale_node, shift_node].into_iter().zip(parts) {
             if let Some(node) = node {
                 gradients.register::<B>(node.id, part);
@@ -156,7 +163,7 @@ impl<B: ConvOps> Backward<B, 6> for ConvBackward {
 #[derive(Debug)]
 struct TransposedBackward;
 
-impl<B: ConvOps> Backward<B, 4> for TransposedBackward {
+impl<B: Inner> Backward<B, 4> for TransposedBackward {
     type State = Kept<B>;
 
     fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -165,7 +172,7 @@ impl<B: ConvOps> Backward<B, 4> for TransposedBackward {
         let gradient = gradients.consume::<B>(&ops.node);
         let gradient = stored_backward::<B>(gradient, positive);
         if let Some(node) = bias_node.filter(|_| plan.store.bias) {
-            gradients.register::<B>(node.id, channel_sums::<B>(gradient.clone()));
+            gradients.register::<B>(node.id, B::channel_sums(channels::<B>(gradient.clone())));
         }
         if let Some(node) = residual_node.filter(|_| plan.store.residual) {
             gradients.register::<B>(node.id, gradient.clone());
@@ -185,43 +192,34 @@ impl<B: ConvOps> Backward<B, 4> for TransposedBackward {
     }
 }
 
-fn positive<B: Backend>(y: &FloatTensor<B>, plan: &Plan) -> Option<FloatTensor<B>> {
-    (plan.store.activation == Activation::Relu).then(|| B::float_sign(B::float_clamp_min(y.clone(), 0.0.into())))
+/// Where the gradient passes the ReLU before storing, if there is one.
+fn positive<B: ReluOps>(y: &FloatTensor<B>, plan: &Plan) -> Option<IntTensor<B>> {
+    (plan.store.activation == Activation::Relu).then(|| B::relu_bits(y.clone()))
 }
 
 /// The gradient before the activation.
-fn stored_backward<B: Backend>(gradient: FloatTensor<B>, positive: Option<FloatTensor<B>>) -> FloatTensor<B> {
+fn stored_backward<B: ReluOps>(gradient: FloatTensor<B>, positive: Option<IntTensor<B>>) -> FloatTensor<B> {
     match positive {
-        Some(positive) => B::float_mul(gradient, positive),
+        Some(bits) => B::relu_bits_apply(gradient, bits),
         None => gradient,
     }
 }
 
-fn channel_sums<B: Backend>(gradient: FloatTensor<B>) -> FloatTensor<B> {
-    let channels = gradient.shape()[1];
-    let gradient = B::float_cast(gradient, FloatDType::F32);
-    let sums = [0, 2, 3, 4].into_iter().fold(gradient, |sums, dim| B::float_sum_dim(sums, dim));
-    B::float_reshape(sums, Shape::from([channels]))
+/// `[B, C, D, H, W]` as `[B, C, D H W]`.
+fn channels<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    let [batch, channels, d, h, w] = tensor.shape().dims();
+    B::float_reshape(tensor, Shape::from([batch, channels, d * h * w]))
 }
 
 /// Gradients of x, scale and shift from that of what was loaded.
-fn loaded_backward<B: Backend>(
+fn loaded_backward<B: AffineOps>(
     x: FloatTensor<B>,
-    scale: FloatTensor<B>,
-    shift: FloatTensor<B>,
+    [scale, shift]: [FloatTensor<B>; 2],
     activation: Activation,
     gradient: FloatTensor<B>,
 ) -> [FloatTensor<B>; 3] {
-    let dtype = x.dtype();
-    let channels = x.shape()[1];
-    let vector = |v: FloatTensor<B>| B::float_reshape(v, Shape::from([1, channels, 1, 1, 1]));
-    let (scale, shift) = (vector(scale), vector(shift));
-    let x = B::float_cast(x, FloatDType::F32);
-    let mut gradient = B::float_cast(gradient, FloatDType::F32);
-    if activation == Activation::Relu {
-        let before = B::float_add(B::float_mul(x.clone(), scale.clone()), shift);
-        gradient = B::float_mul(gradient, B::float_sign(B::float_clamp_min(before, 0.0.into())));
-    }
-    let x_gradient = B::float_cast(B::float_mul(gradient.clone(), scale), dtype.into());
-    [x_gradient, channel_sums::<B>(B::float_mul(gradient.clone(), x)), channel_sums::<B>(gradient)]
+    let shape = x.shape();
+    let (x, gradient) = (channels::<B>(x), channels::<B>(gradient));
+    let (by_x, by_scale, by_shift) = B::affine_backward(x, scale, shift, activation, gradient);
+    [B::float_reshape(by_x, shape), by_scale, by_shift]
 }

@@ -1,14 +1,22 @@
-//! Convolutions on a GPU.
+//! Convolutions on a GPU: `shaders/conv_*.wgsl`.
 
-use burn::backend::ops::{FloatTensorOps, ModuleOps};
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::wgpu::CubeTensor;
+use burn::backend::wgpu::{CubeTensor, into_contiguous};
 use burn::backend::{Cube, TensorMetadata};
-use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
-use burn::tensor::{DType, FloatDType, Shape};
+use burn::tensor::{DType, Shape};
 
 use super::backend::{ConvOps, Plan};
+use super::plan::{Gather, WeightLaunch};
+use crate::gpu::shader::{self, Permutation};
+use crate::gpu::{Buffer, Tile, launch_split, new_tensor, tile_form};
 use crate::ops::Activation;
+
+const LOADS: u32 = 1;
+const LOADS_RELU: u32 = 2;
+const BIAS: u32 = 4;
+const RESIDUAL: u32 = 8;
+const STORES_RELU: u32 = 16;
 
 impl ConvOps for Cube {
     fn conv_forward(
@@ -20,10 +28,8 @@ impl ConvOps for Cube {
         residual: FloatTensor<Self>,
         plan: Plan,
     ) -> FloatTensor<Self> {
-        let dtype = x.dtype();
-        let x = loaded(x, scale, shift, &plan);
-        let y = Cube::conv3d(x, wide(weight), None, options(&plan));
-        stored(y, bias, residual, dtype, &plan)
+        let run = Gather::forward(&plan.geometry);
+        gather(&run, plan.geometry.output(), x, weight, [scale, shift, bias, residual], &plan)
     }
 
     fn conv_input_gradient(
@@ -33,19 +39,10 @@ impl ConvOps for Cube {
         residual: FloatTensor<Self>,
         plan: Plan,
     ) -> FloatTensor<Self> {
-        let dtype = gradient.dtype();
-        let geometry = &plan.geometry;
-        let mut rest = [0; 3];
-        for (axis, rest) in rest.iter_mut().enumerate() {
-            let reach = (geometry.sides_out[axis] - 1) * geometry.stride[axis]
-                + (geometry.kernel[axis] - 1) * geometry.dilation[axis]
-                + 1;
-            *rest = geometry.sides_in[axis] + 2 * geometry.padding[axis] - reach;
-        }
-        let options =
-            ConvTransposeOptions::new(geometry.stride, geometry.padding, rest, geometry.dilation, geometry.groups);
-        let x = Cube::conv_transpose3d(wide(gradient), wide(weight), None, options);
-        stored(x, bias, residual, dtype, &plan)
+        let run = Gather::input_gradient(&plan.geometry);
+        let absent = gradient.clone();
+        let rest = [absent.clone(), absent, bias, residual];
+        gather(&run, plan.geometry.input(), gradient, weight, rest, &Plan { load: None, ..plan })
     }
 
     fn conv_weight_gradient(
@@ -55,48 +52,90 @@ impl ConvOps for Cube {
         shift: FloatTensor<Self>,
         plan: Plan,
     ) -> FloatTensor<Self> {
-        let dtype = x.dtype();
-        let x = loaded(x, scale, shift, &plan);
-        let shape = Cube::float_zeros(Shape::from(plan.geometry.weight()), &x.device, FloatDType::F32);
-        let weight = Cube::conv3d_weight_backward(x, shape, wide(gradient), options(&plan));
-        Cube::float_cast(weight, float(dtype))
+        let shape = plan.geometry.weight();
+        if x.shape().num_elements() == 0 || gradient.shape().num_elements() == 0 {
+            return Cube::float_zeros(Shape::from(shape), &x.device, x.dtype.into());
+        }
+        let (x, gradient) = (into_contiguous(x), into_contiguous(gradient));
+        let [scale, shift] = [scale, shift].map(|tensor| present(tensor, plan.load.is_some(), &x));
+        let WeightLaunch { launch, chunks, sum } = WeightLaunch::new(&plan.geometry, tile_form(&x));
+        let values = shape.iter().product::<usize>();
+        let parts = new_tensor(&x, [chunks, values], DType::F32);
+        let buffers = [
+            Buffer::Read(&x),
+            Buffer::Read(&gradient),
+            Buffer::Read(&scale),
+            Buffer::Read(&shift),
+            Buffer::Write(&parts),
+        ];
+        let params = launch.params(false, load_flags(&plan));
+        let permutation = permutation(x.dtype, launch.tile);
+        let most = launch.cost.max_groups();
+        launch_split(&shader::CONV_WEIGHT, &permutation, &buffers, &params, launch.groups as u32, most);
+
+        let weight = new_tensor(&x, shape, x.dtype);
+        let buffers = [Buffer::Read(&parts), Buffer::Read(&x), Buffer::Read(&x), Buffer::Write(&weight)];
+        let permutation = self::permutation(x.dtype, None);
+        let most = sum.cost.max_groups();
+        launch_split(&shader::TILE_REDUCE, &permutation, &buffers, &sum.params, sum.groups as u32, most);
+        weight
     }
 }
 
-fn float(dtype: DType) -> FloatDType {
-    dtype.into()
-}
-
-fn options(plan: &Plan) -> ConvOptions<3> {
-    let geometry = &plan.geometry;
-    ConvOptions::new(geometry.stride, geometry.padding, geometry.dilation, geometry.groups)
-}
-
-/// In f32: Burn's convolutions sum in the type of the tensors.
-fn wide(tensor: CubeTensor) -> CubeTensor {
-    Cube::float_cast(tensor, FloatDType::F32)
-}
-
-fn vector(vector: CubeTensor) -> CubeTensor {
-    let length = vector.shape()[0];
-    Cube::float_reshape(vector, Shape::from([1, length, 1, 1, 1]))
-}
-
-fn loaded(x: CubeTensor, scale: CubeTensor, shift: CubeTensor, plan: &Plan) -> CubeTensor {
-    let x = wide(x);
-    let Some(load) = plan.load else { return x };
-    activated(Cube::float_add(Cube::float_mul(x, vector(scale)), vector(shift)), load.activation)
-}
-
-fn stored(y: CubeTensor, bias: CubeTensor, residual: CubeTensor, dtype: DType, plan: &Plan) -> CubeTensor {
-    let y = if plan.store.bias { Cube::float_add(y, vector(bias)) } else { y };
-    let y = if plan.store.residual { Cube::float_add(y, wide(residual)) } else { y };
-    Cube::float_cast(activated(y, plan.store.activation), float(dtype))
-}
-
-fn activated(x: CubeTensor, activation: Activation) -> CubeTensor {
-    match activation {
-        Activation::Identity => x,
-        Activation::Relu => Cube::float_clamp_min(x, 0.0.into()),
+/// Runs `conv_gather`; `rest` is scale, shift, bias and residual.
+fn gather(
+    run: &Gather,
+    shape: [usize; 5],
+    source: CubeTensor,
+    weight: CubeTensor,
+    rest: [CubeTensor; 4],
+    plan: &Plan,
+) -> CubeTensor {
+    let out = new_tensor(&source, shape, source.dtype);
+    if out.shape().num_elements() == 0 {
+        return out;
     }
+    let (source, weight) = (into_contiguous(source), into_contiguous(weight));
+    let [scale, shift, bias, residual] = rest;
+    let [scale, shift] = [scale, shift].map(|tensor| present(tensor, plan.load.is_some(), &source));
+    let bias = present(bias, plan.store.bias, &source);
+    let residual = present(residual, plan.store.residual, &source);
+    let flag = |flag: u32, set: bool| if set { flag } else { 0 };
+    let flags = load_flags(plan)
+        | flag(BIAS, plan.store.bias)
+        | flag(RESIDUAL, plan.store.residual)
+        | flag(STORES_RELU, plan.store.activation == Activation::Relu);
+    let launch = run.launch(tile_form(&source));
+    let buffers = [
+        Buffer::Read(&source),
+        Buffer::Read(&weight),
+        Buffer::Read(&scale),
+        Buffer::Read(&shift),
+        Buffer::Read(&bias),
+        Buffer::Read(&residual),
+        Buffer::Write(&out),
+    ];
+    let params = launch.params(true, flags);
+    let permutation = permutation(out.dtype, launch.tile);
+    let most = launch.cost.max_groups();
+    launch_split(&shader::CONV_GATHER, &permutation, &buffers, &params, launch.groups as u32, most);
+    out
+}
+
+fn load_flags(plan: &Plan) -> u32 {
+    match plan.load.map(|load| load.activation) {
+        None => 0,
+        Some(Activation::Identity) => LOADS,
+        Some(Activation::Relu) => LOADS | LOADS_RELU,
+    }
+}
+
+/// `tensor` if the kernel reads it, else what may be bound in its place.
+fn present(tensor: CubeTensor, is: bool, other: &CubeTensor) -> CubeTensor {
+    if is { into_contiguous(tensor) } else { other.clone() }
+}
+
+fn permutation(dtype: DType, tile: Option<&'static Tile>) -> Permutation {
+    let elem = if dtype == DType::F16 { shader::F16 } else { shader::F32 };
+    tile.map_or(elem, |tile| elem.with_tile(tile))
 }

@@ -10,7 +10,7 @@
 //!
 //! - `geometry.rs`: shapes.
 //! - `cpu/`: the twins in plain Rust.
-//! - `cube.rs`: `shaders/conv_*.wgsl`.
+//! - `plan.rs`, `cube.rs`: how and what `shaders/conv_*.wgsl` compute.
 
 mod autodiff;
 mod backend;
@@ -18,16 +18,18 @@ pub mod cpu;
 mod cube;
 mod flex;
 mod geometry;
+mod plan;
 
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 
 use super::Activation;
-use crate::gpu::check_binding;
+use crate::gpu::{check_binding, check_dtype};
 use crate::{Error, Result};
 
 use backend::{ConvOps, Load, Plan, Store};
 pub use geometry::{ConvGeometry, ConvOptions};
+pub use plan::{Pass, dispatches};
 
 /// What a convolution does to its input while it loads it: `activation(x * scale[c] + shift[c])`. What lies outside the
 /// grid is 0 after this.
@@ -113,9 +115,10 @@ pub fn conv_transposed(
 /// Checks types and sizes. `x` is what goes in, whichever way the convolution runs.
 fn check(operation: &str, geometry: &ConvGeometry, x: &Tensor<5>, weight: &Tensor<5>) -> Result<()> {
     let dtype = x.dtype();
-    if !matches!(dtype, DType::F32 | DType::F16) || weight.dtype() != dtype {
+    check_dtype(&x.device(), &format!("{operation} of {geometry}"), dtype)?;
+    if weight.dtype() != dtype {
         return Err(Error::Usage(format!(
-            "{operation} of {geometry}: found {dtype:?} values and {:?} weights, expected both F32 or both F16",
+            "{operation} of {geometry}: found {dtype:?} values and {:?} weights, expected one type",
             weight.dtype()
         )));
     }
