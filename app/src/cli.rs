@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{data, eval, gpus, import, predict, presets, resume, train};
+use crate::commands::{bench, data, eval, gpus, import, predict, presets, resume, train};
 use crate::print::Output;
 
 /// Trains networks that turn point clouds into 3D semantic occupancy, on any GPU, inside its memory.
@@ -36,6 +36,9 @@ pub enum Command {
     /// Look into data files and folders
     #[command(subcommand)]
     Data(DataCommand),
+    /// Time the operations that training is made of
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// List the presets that training can start from
     Presets,
     /// List the devices that training can run on
@@ -52,6 +55,12 @@ pub enum DataCommand {
     Demo(data::DemoArgs),
     /// Make SemanticKITTI's voxel targets from labelled scans
     Build(data::build::BuildArgs),
+}
+
+#[derive(Subcommand)]
+pub enum BenchCommand {
+    /// Convolutions, matrix products, norms and pooling at the shapes of networks, beside Burn's own on the same device
+    Kernels(bench::KernelsArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -95,6 +104,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Data(DataCommand::Demo(args))) => data::demo(&args, out),
         Some(Command::Import(args)) => import::run(&args, out),
         Some(Command::Data(DataCommand::Build(args))) => data::build::run(&args, out),
+        Some(Command::Bench(BenchCommand::Kernels(args))) => bench::kernels(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

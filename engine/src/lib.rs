@@ -2,6 +2,8 @@
 //!
 //! Rooms, top to bottom; a room uses only rooms below it.
 
+pub mod bench;
+
 pub mod session;
 
 pub mod train;

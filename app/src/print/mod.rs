@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+pub mod bench;
 pub mod human;
 pub mod scores;
 mod table;

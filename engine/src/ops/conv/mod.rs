@@ -112,6 +112,14 @@ pub fn conv_transposed(
     Ok(Tensor::from_dispatch(Dispatch::conv_input_gradient(weight.into_dispatch(), x, bias, residual, plan)))
 }
 
+/// The gradient of the weights of [`conv`] without prologue, alone: `x` and `gradient` have the shapes of `geometry`. What
+/// the backward pass computes; here for measurements.
+pub(crate) fn weight_gradient(x: Tensor<5>, gradient: Tensor<5>, geometry: ConvGeometry) -> Tensor<5> {
+    let x = x.into_dispatch();
+    let plan = Plan { geometry, load: None, store: Store::default() };
+    Tensor::from_dispatch(Dispatch::conv_weight_gradient(x.clone(), gradient.into_dispatch(), x.clone(), x, plan))
+}
+
 /// Checks types and sizes. `x` is what goes in, whichever way the convolution runs.
 fn check(operation: &str, geometry: &ConvGeometry, x: &Tensor<5>, weight: &Tensor<5>) -> Result<()> {
     let dtype = x.dtype();
