@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::gpu::{DispatchCost, check_dtype, is_cpu};
-use crate::ops::gemm;
+use crate::ops::{conv, gemm};
 use crate::{Error, Progress, ProgressFn, Result};
 
 pub use case::{Case, Operation, Pass};
@@ -153,11 +153,29 @@ fn longest_dispatch_s(case: &Case, device: &Device, dtype: DType) -> Option<f64>
     if is_cpu(device) {
         return None;
     }
-    let dispatches = match case.operation {
-        Operation::Gemm { batch, m, n, k, .. } => gemm::dispatches(m, n, k, batch, dtype),
+    let dispatches = match (case.operation, case.pass) {
+        (Operation::Gemm { batch, m, n, k, .. }, _) => gemm::dispatches(m, n, k, batch, dtype),
+        (Operation::Conv { geometry, .. }, pass) => conv::dispatches(&geometry, conv_pass(pass)),
+        // What goes forward is the input gradient, and the other way round.
+        (Operation::ConvTransposed { geometry, .. }, pass) => conv::dispatches(
+            &geometry,
+            match conv_pass(pass) {
+                conv::Pass::Forward => conv::Pass::InputGradient,
+                conv::Pass::InputGradient => conv::Pass::Forward,
+                conv::Pass::WeightGradient => conv::Pass::WeightGradient,
+            },
+        ),
         _ => return None,
     };
     dispatches.iter().map(DispatchCost::seconds).max_by(f64::total_cmp)
+}
+
+fn conv_pass(pass: Pass) -> conv::Pass {
+    match pass {
+        Pass::Forward | Pass::Step => conv::Pass::Forward,
+        Pass::InputGradient => conv::Pass::InputGradient,
+        Pass::WeightGradient => conv::Pass::WeightGradient,
+    }
 }
 
 /// Ours and Burn's way to what the case asks for, on the same random operands.
