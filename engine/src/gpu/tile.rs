@@ -118,7 +118,7 @@ impl Tile {
                 let a_step = self.threads as u64 * (8 * loads + 20) + self.depth as u64 * area / 8;
                 (k as u64).div_ceil(self.depth as u64) * a_step + 8 * area + 100 * self.threads as u64
             }
-            TileForm::Direct | TileForm::Lanes => k as u64 * (16 * loads + rows * cols) + 30 * rows * cols + 500,
+            TileForm::Direct | TileForm::Lanes => k as u64 * (16 * loads + rows * cols) + 26 * rows * cols + 800,
         }
     }
 

@@ -3,6 +3,7 @@
 //! f16 between blocks; blocks of f16 become f32 in bounded scratch instead, and are rounded once.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -126,72 +127,101 @@ impl Value for f32 {
 /// Values of the result that are worth a task.
 const FINISH_VALUES: usize = 16 * 1024;
 
-/// Most values of a block of `a`, `b` or the sums while they are f32.
-const BLOCK_VALUES: usize = 1 << 20;
-/// Columns and k of a block, unless the matrix has less.
-const BLOCK_COLS: usize = 1024;
+/// Sides of the blocks in which f16 becomes f32: at least so many columns and at most so much of k, unless the matrix has
+/// less; and most values of a block of `a` and of the sums. Together they stay in the second cache.
+const BLOCK_COLS: usize = 256;
 const BLOCK_K: usize = 512;
+const BLOCK_VALUES: usize = 1 << 17;
+/// Blocks beside each other whose sums wait to be stored together.
+const STORED_BLOCKS: usize = 16;
+/// Steps of k that are one task where the result is small, and most bytes of their sums.
+const PART_STEPS: usize = 16;
+const WORKSPACE_BYTES: usize = 32 << 20;
 
 impl Value for f16 {
-    fn multiply(
-        a: &[Self],
-        b: &[Self],
-        problem: &Problem,
-        finish: &Finish<Self>,
-        first: usize,
-        y: &mut [Self],
-        threads: bool,
-    ) {
-        let Problem { m, n, matrix_k, members, .. } = *problem;
-        let (cols, depth) = (n.min(BLOCK_COLS), matrix_k.clamp(1, BLOCK_K));
+    fn multiply(a: &[Self], b: &[Self], problem: &Problem, finish: &Finish<Self>, first: usize, y: &mut [Self], _: bool) {
+        let Problem { m, n, matrix_k, .. } = *problem;
+        let depth = matrix_k.clamp(1, BLOCK_K);
+        let cols = n.min((BLOCK_VALUES / 2 / depth.max(m)).max(BLOCK_COLS));
         let rows = m.min(BLOCK_VALUES / cols.max(depth));
-        let (mut a_block, mut b_block, mut sums) = (Vec::new(), Vec::new(), Vec::new());
-        for row in (0..m).step_by(rows) {
-            let rows = rows.min(m - row);
-            for col in (0..n).step_by(cols) {
-                let cols = cols.min(n - col);
-                sums.clear();
-                sums.resize(rows * cols, 0.0);
-                for member in 0..members {
-                    for k in (0..matrix_k).step_by(depth) {
-                        let depth = depth.min(matrix_k - k);
-                        let (a_at, b_at) = (member * problem.a.batch, member * problem.b.batch);
-                        let a = widen(&a[a_at..], problem.a, [row, rows], [k, depth], &mut a_block, threads);
-                        let b = widen(&b[b_at..], problem.b, [col, cols], [k, depth], &mut b_block, threads);
-                        add_product([rows, cols, depth], a, b, &mut sums, threads);
-                    }
+        y.par_chunks_mut(rows * n).enumerate().for_each(|(index, y)| {
+            let (row, rows) = (index * rows, y.len() / n);
+            for start in (0..n).step_by(STORED_BLOCKS * cols) {
+                let end = n.min(start + STORED_BLOCKS * cols);
+                let blocks = (start..end).into_par_iter().step_by(cols);
+                let blocks = blocks.map(|col| Block { row, rows, col, cols: cols.min(end - col), depth });
+                let mut blocks: Vec<_> = blocks.map(|block| (block, block.sums(a, b, problem))).collect();
+                for (block, sums) in &mut blocks {
+                    let Block { col, cols, .. } = *block;
+                    let lines = y.par_chunks_mut(n).zip(sums.par_chunks_mut(cols));
+                    let lines = lines.with_min_len(FINISH_VALUES.div_ceil(cols)).enumerate();
+                    lines.for_each(|(line, (y, sums))| {
+                        finish.apply(sums, first + (row + line) * n + col, col);
+                        y[col..][..cols].convert_from_f32_slice(sums);
+                    });
                 }
-                let rows = y[row * n..][..rows * n].par_chunks_mut(n).zip(sums.par_chunks_mut(cols));
-                let rows = rows.with_min_len(FINISH_VALUES.div_ceil(cols)).enumerate();
-                rows.for_each(|(index, (y, sums))| {
-                    finish.apply(sums, first + (row + index) * n + col, col);
-                    y[col..][..cols].convert_from_f32_slice(sums);
-                });
+            }
+        });
+    }
+}
+
+/// A block of the result, made from blocks of f16 that are `depth` along k.
+#[derive(Clone, Copy)]
+struct Block {
+    row: usize,
+    rows: usize,
+    col: usize,
+    cols: usize,
+    depth: usize,
+}
+
+impl Block {
+    /// The whole sums, f32.
+    fn sums(&self, a: &[f16], b: &[f16], problem: &Problem) -> Vec<f32> {
+        let values = self.rows * self.cols;
+        let steps = problem.matrix_k.div_ceil(self.depth) * problem.members;
+        let part = PART_STEPS.max((steps * values).div_ceil(WORKSPACE_BYTES / 4));
+        if problem.m * problem.n > BLOCK_VALUES || steps <= part {
+            return self.part(a, b, problem, 0..steps);
+        }
+        let parts: Vec<_> = (0..steps.div_ceil(part))
+            .into_par_iter()
+            .map(|index| self.part(a, b, problem, index * part..steps.min((index + 1) * part)))
+            .collect();
+        let mut sums = vec![0.0; values];
+        for part in parts {
+            for (sum, part) in sums.iter_mut().zip(part) {
+                *sum += part;
             }
         }
+        sums
+    }
+
+    /// The sums of some steps, counted through all members.
+    fn part(&self, a: &[f16], b: &[f16], problem: &Problem, steps: Range<usize>) -> Vec<f32> {
+        let (mut a_block, mut b_block, mut sums) = (Vec::new(), Vec::new(), vec![0.0; self.rows * self.cols]);
+        let member_steps = problem.matrix_k.div_ceil(self.depth);
+        for step in steps {
+            let (member, k) = (step / member_steps, step % member_steps * self.depth);
+            let k = [k, self.depth.min(problem.matrix_k - k)];
+            let (a, b) = (&a[member * problem.a.batch..], &b[member * problem.b.batch..]);
+            let a = widen(a, problem.a, [self.row, self.rows], k, &mut a_block);
+            let b = widen(b, problem.b, [self.col, self.cols], k, &mut b_block);
+            add_product([self.rows, self.cols, k[1]], a, b, &mut sums, false);
+        }
+        sums
     }
 }
 
 /// A part of a matrix of f16 as f32: `outer` and `k` are first and count. Laid out as the matrix itself.
-fn widen<'a>(
-    values: &[f16],
-    strides: Strides,
-    outer: [usize; 2],
-    k: [usize; 2],
-    block: &'a mut Vec<f32>,
-    threads: bool,
-) -> Matrix<'a> {
+fn widen<'a>(values: &[f16], strides: Strides, outer: [usize; 2], k: [usize; 2], block: &'a mut Vec<f32>) -> Matrix<'a> {
     // Rows in memory run along the axis of stride 1.
     let by_k = strides.k == 1;
     let ([first, rows], [start, width]) = if by_k { (outer, k) } else { (k, outer) };
     let step = if by_k { strides.outer } else { strides.k };
     block.resize(rows * width, 0.0);
-    let row =
-        |(row, out): (usize, &mut [f32])| values[(first + row) * step + start..][..width].convert_to_f32_slice(out);
-    if threads {
-        block.par_chunks_mut(width).with_min_len(FINISH_VALUES.div_ceil(width)).enumerate().for_each(row);
-    } else {
-        block.chunks_mut(width).enumerate().for_each(row);
+    for (row, out) in block.chunks_mut(width).enumerate() {
+        values[(first + row) * step + start..][..width].convert_to_f32_slice(out);
     }
     let (outer, k) = if by_k { (width, 1) } else { (1, width) };
     Matrix { values: block, outer, k }
