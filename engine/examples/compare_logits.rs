@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
         let mut found = Vec::new();
         for _ in 0..3 {
             let began = Instant::now();
-            let logits = network.forward(features.clone()).swap_remove(0);
+            let logits = network.forward(features.clone())?.swap_remove(0);
             // [1, classes, Z, X, Y] to [1, X, Y, Z, classes].
             found = logits.permute([0, 3, 4, 2, 1]).try_into_data()?.try_into_vec::<f32>()?;
             best = best.min(began.elapsed().as_secs_f64());

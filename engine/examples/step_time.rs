@@ -45,11 +45,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let losses = Losses::new(&config(loss), Tensor::ones([classes], &device), &spec);
             let of_logits = |logits: Tensor<5>| losses.total(vec![logits], vec![targets.clone()]).unwrap();
             let (loss_seconds, before, loss_peak, _) = {
-                let logits = network.valid().forward(occupancy.clone()).swap_remove(0);
+                let logits = network.valid().forward(occupancy.clone())?.swap_remove(0);
                 measure(steps, &device, || of_logits(logits.clone().autodiff().require_grad()))
             };
-            let (seconds, _, peak, value) =
-                measure(steps, &device, || of_logits(network.forward(occupancy.clone().autodiff()).swap_remove(0)));
+            let (seconds, _, peak, value) = measure(steps, &device, || {
+                of_logits(network.forward(occupancy.clone().autodiff()).unwrap().swap_remove(0))
+            });
             let line = serde_json::json!({
                 "who": "occam", "grid": name, "classes": classes, "threads": threads, "steps": steps, "kind": loss,
                 "seconds_per_step": seconds, "peak_bytes": peak, "loss": value,

@@ -70,7 +70,7 @@ fn channels_follow_one_another_whole_in_the_first_convolution() {
     let shape = [1, 1, z, x, y];
     let channel = |values: Vec<f32>| Tensor::<5>::from_data(TensorData::new(values, shape), &cpu());
     let both = Tensor::cat(vec![channel(wave(1.3)), channel(wave(0.7))], 1);
-    for (two, one) in two.forward(both).into_iter().zip(one.forward(channel(wave(1.3)))) {
+    for (two, one) in two.forward(both).unwrap().into_iter().zip(one.forward(channel(wave(1.3))).unwrap()) {
         let (two, one) = (values(two), values(one));
         assert!(two.iter().zip(&one).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs())));
     }
@@ -86,7 +86,8 @@ fn further_channels_begin_unheard() {
     let wave: Vec<f32> = (0..4 * x * y * z).map(|i| (1.3 * i as f32).sin()).collect();
     let all = Tensor::<5>::from_data(TensorData::new(wave, [1, 4, z, x, y]), &cpu());
     let occupancy = all.clone().slice_dim(1, 0..=0);
-    let [wide, narrow] = [(4, all), (1, occupancy)].map(|(channels, x)| values(network(channels).forward(x).remove(0)));
+    let [wide, narrow] =
+        [(4, all), (1, occupancy)].map(|(channels, x)| values(network(channels).forward(x).unwrap().remove(0)));
     assert!(wide.iter().zip(&narrow).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs())));
 }
 

@@ -5,13 +5,12 @@ use burn::module::Module;
 use burn::nn::BatchNorm;
 use burn::nn::conv::{Conv2d, Conv3d, ConvTranspose2d};
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
-use burn::tensor::module::max_pool2d;
-use burn::tensor::ops::MaxPoolOptions;
 
 use super::network::{check_classes, check_sides, set_bias};
 use super::weights::{WeightsFile, WeightsInfo};
-use crate::nn::{Init, conv2d, conv3d};
+use crate::nn::{Init, batch_norm, conv_transpose2d, conv2d, conv3d, conv3d_norm, halve2d, relu_first};
+use crate::ops::Activation::{Identity, Relu};
+use crate::ops::after;
 use crate::{Error, Result};
 
 /// Channels inside a 3D head.
@@ -136,40 +135,52 @@ impl LmscNet {
     /// and 1/8, in that order.
     ///
     /// The first convolution sees all heights of channel 0, then all of channel 1, and so on.
-    pub fn forward(&self, features: Tensor<5>) -> Vec<Tensor<5>> {
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the features do not fit the network, [`Error::TooLarge`] when a tensor does not fit on the
+    /// device.
+    pub fn forward(&self, features: Tensor<5>) -> Result<Vec<Tensor<5>>> {
         let [batch, channels, z, x, y] = features.dims();
         let columns = features.reshape([batch, channels * z, x, y]);
-        let skip_1_1 = conv_relu_all(&self.encoder_block1, columns);
-        let skip_1_2 = conv_relu_all(&self.encoder_block2, halve(skip_1_1.clone()));
-        let skip_1_4 = conv_relu_all(&self.encoder_block3, halve(skip_1_2.clone()));
-        let skip_1_8 = conv_relu_all(&self.encoder_block4, halve(skip_1_4.clone()));
+        let skip_1_1 = conv_relu_all(&self.encoder_block1, columns)?;
+        let skip_1_2 = conv_relu_all(&self.encoder_block2, halve2d(skip_1_1.clone()))?;
+        let skip_1_4 = conv_relu_all(&self.encoder_block3, halve2d(skip_1_2.clone()))?;
+        let skip_1_8 = conv_relu_all(&self.encoder_block4, halve2d(skip_1_4.clone()))?;
 
-        let out_1_8 = conv2d(&self.conv_out_scale_1_8, skip_1_8);
+        let out_1_8 = conv2d(&self.conv_out_scale_1_8, skip_1_8, Identity)?;
 
-        let joined = Tensor::cat(vec![self.deconv1_8.forward(out_1_8.clone()), skip_1_4], 1);
-        let out_1_4 = conv2d(&self.conv_out_scale_1_4, relu(conv2d(&self.conv1_4, joined)));
-
-        let joined = Tensor::cat(
-            vec![self.deconv1_4.forward(out_1_4.clone()), skip_1_2, self.deconv_1_8_to_1_2.forward(out_1_8.clone())],
-            1,
-        );
-        let out_1_2 = conv2d(&self.conv_out_scale_1_2, relu(conv2d(&self.conv1_2, joined)));
+        let joined = Tensor::cat(vec![conv_transpose2d(&self.deconv1_8, out_1_8.clone())?, skip_1_4], 1);
+        let out_1_4 = conv2d(&self.conv_out_scale_1_4, conv2d(&self.conv1_4, joined, Relu)?, Identity)?;
 
         let joined = Tensor::cat(
             vec![
-                self.deconv1_2.forward(out_1_2.clone()),
-                skip_1_1,
-                self.deconv_1_4_to_1_1.forward(out_1_4.clone()),
-                self.deconv_1_8_to_1_1.forward(out_1_8.clone()),
+                conv_transpose2d(&self.deconv1_4, out_1_4.clone())?,
+                skip_1_2,
+                conv_transpose2d(&self.deconv_1_8_to_1_2, out_1_8.clone())?,
             ],
             1,
         );
-        let out_1_1 = relu(conv2d(&self.conv1_1, joined));
+        let out_1_2 = conv2d(&self.conv_out_scale_1_2, conv2d(&self.conv1_2, joined, Relu)?, Identity)?;
+
+        let joined = Tensor::cat(
+            vec![
+                conv_transpose2d(&self.deconv1_2, out_1_2.clone())?,
+                skip_1_1,
+                conv_transpose2d(&self.deconv_1_4_to_1_1, out_1_4.clone())?,
+                conv_transpose2d(&self.deconv_1_8_to_1_1, out_1_8.clone())?,
+            ],
+            1,
+        );
+        let out_1_1 = conv2d(&self.conv1_1, joined, Relu)?;
 
         let coarse = [(&self.seg_head_1_2, out_1_2), (&self.seg_head_1_4, out_1_4), (&self.seg_head_1_8, out_1_8)];
-        let mut logits = vec![self.seg_head_1_1.forward(out_1_1)];
-        logits.extend(coarse.into_iter().filter_map(|(head, volume)| Some(head.as_ref()?.forward(volume))));
-        logits
+        let mut logits = vec![self.seg_head_1_1.forward(out_1_1)?];
+        for (head, volume) in coarse {
+            if let Some(head) = head {
+                logits.push(head.forward(volume)?);
+            }
+        }
+        Ok(logits)
     }
 
     /// Sets the last biases, so that an untrained network predicts these logits where its features are zero.
@@ -214,21 +225,20 @@ impl SegmentationHead {
     }
 
     /// `[B, Z, X, Y]` to `[B, classes, Z, X, Y]`.
-    fn forward(&self, volume: Tensor<4>) -> Tensor<5> {
-        let x = relu(conv3d(&self.conv0, volume.unsqueeze_dim(1)));
+    fn forward(&self, volume: Tensor<4>) -> Result<Tensor<5>> {
+        let x = conv3d(&self.conv0, volume.unsqueeze_dim(1), None, None, Relu)?;
         let mut sum = x.clone();
         for branch in 0..DILATIONS.len() {
-            let inner = relu(self.bn1[branch].forward(conv3d(&self.conv1[branch], x.clone())));
-            sum = sum + self.bn2[branch].forward(conv3d(&self.conv2[branch], inner));
+            let x = if branch == 0 { x.clone() } else { after(x.clone(), &sum) };
+            let inner = conv3d(&self.conv1[branch], x, None, None, Identity)?;
+            let norm = batch_norm(&self.bn1[branch], &inner, Relu)?;
+            sum = conv3d_norm(&self.conv2[branch], &self.bn2[branch], inner, norm, sum)?;
         }
-        conv3d(&self.conv_classes, relu(sum))
+        let relu = relu_first(&sum);
+        conv3d(&self.conv_classes, sum, Some(relu), None, Identity)
     }
 }
 
-fn conv_relu_all(convs: &[Conv2d], x: Tensor<4>) -> Tensor<4> {
-    convs.iter().fold(x, |x, conv| relu(conv2d(conv, x)))
-}
-
-fn halve(x: Tensor<4>) -> Tensor<4> {
-    max_pool2d(x, MaxPoolOptions::new([2, 2]))
+fn conv_relu_all(convs: &[Conv2d], x: Tensor<4>) -> Result<Tensor<4>> {
+    convs.iter().try_fold(x, |x, conv| conv2d(conv, x, Relu))
 }

@@ -67,10 +67,14 @@ impl Network {
 
     /// Logits `[B, classes, Z/s, X/s, Y/s]` for every scale `s` of [`Network::scales`], in that order, from features
     /// `[B, channels, Z, X, Y]`; channel 0 is occupancy (1 occupied, 0 not).
-    pub fn forward(&self, features: Tensor<5>) -> Vec<Tensor<5>> {
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the features do not fit the network, [`Error::TooLarge`] when a tensor does not fit on the
+    /// device.
+    pub fn forward(&self, features: Tensor<5>) -> Result<Vec<Tensor<5>>> {
         match self {
             Self::LmscNet(network) => network.forward(features),
-            Self::SscNet(network) => vec![network.forward(features)],
+            Self::SscNet(network) => Ok(vec![network.forward(features)?]),
         }
     }
 

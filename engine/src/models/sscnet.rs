@@ -5,12 +5,12 @@
 use burn::module::Module;
 use burn::nn::conv::{Conv3d, ConvTranspose3d};
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 
 use super::network::{check_classes, check_sides};
 use super::weights::{WeightsFile, WeightsInfo};
 use crate::Result;
-use crate::nn::{Init, conv1x1x1, conv3d, halve3d};
+use crate::nn::{Init, conv_transpose3d, conv3d, halve3d, relu_first};
+use crate::ops::Activation::{Identity, Relu};
 
 /// What shape of SSCNet to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,22 +82,26 @@ impl SscNet {
     }
 
     /// Logits `[B, classes, Z, X, Y]` from features `[B, channels, Z, X, Y]`.
-    pub fn forward(&self, features: Tensor<5>) -> Tensor<5> {
-        let x = relu(self.conv1_1.forward(features));
-        let shortcut = conv1x1x1(&self.reduction2_1, x.clone());
-        let x = relu(conv3d(&self.conv2_1, x));
-        let x = halve3d(relu(shortcut + conv3d(&self.conv2_2, x)));
+    ///
+    /// # Errors
+    /// [`crate::Error::Usage`] when the features do not fit the network, [`crate::Error::TooLarge`] when a tensor does not
+    /// fit on the device.
+    pub fn forward(&self, features: Tensor<5>) -> Result<Tensor<5>> {
+        let x = conv3d(&self.conv1_1, features, None, None, Relu)?;
+        let shortcut = conv3d(&self.reduction2_1, x.clone(), None, None, Identity)?;
+        let x = conv3d(&self.conv2_1, x, None, None, Relu)?;
+        let x = halve3d(conv3d(&self.conv2_2, x, None, Some(shortcut), Relu)?);
 
-        let x = relu(conv3d(&self.conv3_1, x));
-        let shortcut = conv1x1x1(&self.reduction3_1, x.clone());
-        let x = relu(shortcut + conv3d(&self.conv3_2, x));
+        let x = conv3d(&self.conv3_1, x, None, None, Relu)?;
+        let shortcut = conv3d(&self.reduction3_1, x.clone(), None, None, Identity)?;
+        let x = conv3d(&self.conv3_2, x, None, Some(shortcut), Relu)?;
 
-        let near = residual(&self.conv3_3, &self.conv3_4, x);
-        let middle = residual(&self.conv3_5, &self.conv3_6, near.clone());
-        let far = residual(&self.conv3_7, &self.conv3_8, middle.clone());
+        let near = residual(&self.conv3_3, &self.conv3_4, x)?;
+        let middle = residual(&self.conv3_5, &self.conv3_6, near.clone())?;
+        let far = residual(&self.conv3_7, &self.conv3_8, middle.clone())?;
 
-        let x = relu(conv1x1x1(&self.conv4_1, Tensor::cat(vec![far, middle, near], 1)));
-        self.deconv_classes.forward(relu(conv1x1x1(&self.conv4_2, x)))
+        let x = conv3d(&self.conv4_1, Tensor::cat(vec![far, middle, near], 1), None, None, Relu)?;
+        conv_transpose3d(&self.deconv_classes, conv3d(&self.conv4_2, x, None, None, Relu)?)
     }
 
     /// Sets the last biases, so that an untrained network predicts these logits where its features are zero.
@@ -106,7 +110,8 @@ impl SscNet {
     }
 }
 
-fn residual(first: &Conv3d, second: &Conv3d, x: Tensor<5>) -> Tensor<5> {
-    let x = conv3d(first, x);
-    relu(x.clone() + conv3d(second, relu(x)))
+fn residual(first: &Conv3d, second: &Conv3d, x: Tensor<5>) -> Result<Tensor<5>> {
+    let x = conv3d(first, x, None, None, Identity)?;
+    let relu = relu_first(&x);
+    conv3d(second, x.clone(), Some(relu), Some(x), Relu)
 }

@@ -1,46 +1,104 @@
-//! Forward passes of Burn's 3x3 convolution layers by our own convolution, which is faster on the CPU.
+//! Burn's convolution layers computed by our own operations.
 //!
-//! The layers are those that [`super::Init`] makes: stride 1, padding equal to the dilation. Their parameters stay in
-//! Burn's modules, whose layout is PyTorch's.
+//! The layers are those that [`super::Init`] makes: kernels of odd sides that keep the size of the grid, or divide it by the
+//! stride. Their parameters stay in Burn's modules, whose layout is PyTorch's.
 
-use burn::nn::conv::{Conv2d, Conv3d};
+use burn::module::Param;
+use burn::nn::conv::{Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d};
 use burn::tensor::Tensor;
 
-use crate::ops::conv3x3;
+use crate::Result;
+use crate::ops::conv::{ConvOptions, Epilogue, Prologue};
+use crate::ops::{self, Activation};
 
-/// `[B, in, H, W]` to `[B, out, H, W]`.
-pub fn conv2d(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
-    let [batch, _, height, width] = x.dims();
-    let weight = layer.weight.val();
-    let channels_out = weight.dims()[0];
-    let y = conv3x3(x.unsqueeze_dim(2), weight.unsqueeze_dim(2), layer.dilation[0]);
-    let y = y.reshape([batch, channels_out, height, width]);
-    match &layer.bias {
-        Some(bias) => y + bias.val().reshape([1, channels_out, 1, 1]),
-        None => y,
+/// `activation(layer(x))`: `[B, in, H, W]` to `[B, out, H, W]`.
+///
+/// # Errors
+/// Those of [`ops::conv()`].
+pub fn conv2d(layer: &Conv2d, x: Tensor<4>, activation: Activation) -> Result<Tensor<4>> {
+    let options = ConvOptions {
+        stride: as_volume(layer.stride, 1),
+        padding: as_volume(same_padding(layer.kernel_size, layer.dilation), 0),
+        dilation: as_volume(layer.dilation, 1),
+        groups: layer.groups,
+    };
+    let epilogue = Epilogue { bias: value(&layer.bias), residual: None, activation };
+    let weight = layer.weight.val().unsqueeze_dim(2);
+    Ok(ops::conv(x.unsqueeze_dim(2), weight, &options, None, epilogue)?.squeeze_dim(2))
+}
+
+/// `activation(layer(prologue(x)) + residual)`: `[B, in, D, H, W]` to `[B, out, D/s, H/s, W/s]`, `s` the stride.
+///
+/// # Errors
+/// Those of [`ops::conv()`].
+pub fn conv3d(
+    layer: &Conv3d,
+    x: Tensor<5>,
+    prologue: Option<Prologue>,
+    residual: Option<Tensor<5>>,
+    activation: Activation,
+) -> Result<Tensor<5>> {
+    let epilogue = Epilogue { bias: value(&layer.bias), residual, activation };
+    ops::conv(x, layer.weight.val(), &options3d(layer), prologue, epilogue)
+}
+
+pub(super) fn options3d(layer: &Conv3d) -> ConvOptions {
+    ConvOptions {
+        stride: layer.stride,
+        padding: same_padding(layer.kernel_size, layer.dilation),
+        dilation: layer.dilation,
+        groups: layer.groups,
     }
 }
 
-/// `[B, in, D, H, W]` to `[B, out, D, H, W]`.
-pub fn conv3d(layer: &Conv3d, x: Tensor<5>) -> Tensor<5> {
-    let weight = layer.weight.val();
-    let channels_out = weight.dims()[0];
-    let y = conv3x3(x, weight, layer.dilation[0]);
-    match &layer.bias {
-        Some(bias) => y + bias.val().reshape([1, channels_out, 1, 1, 1]),
-        None => y,
+/// `[B, in, H, W]` to `[B, out, ...]`.
+///
+/// # Errors
+/// Those of [`ops::conv_transposed`].
+pub fn conv_transpose2d(layer: &ConvTranspose2d, x: Tensor<4>) -> Result<Tensor<4>> {
+    let options = ConvOptions {
+        stride: as_volume(layer.stride, 1),
+        padding: as_volume(layer.padding, 0),
+        dilation: as_volume(layer.dilation, 1),
+        groups: layer.groups,
+    };
+    let epilogue = Epilogue { bias: value(&layer.bias), ..Epilogue::default() };
+    let weight = layer.weight.val().unsqueeze_dim(2);
+    let output_padding = as_volume(layer.padding_out, 0);
+    Ok(ops::conv_transposed(x.unsqueeze_dim(2), weight, &options, output_padding, epilogue)?.squeeze_dim(2))
+}
+
+/// `[B, in, D, H, W]` to `[B, out, ...]`.
+///
+/// # Errors
+/// Those of [`ops::conv_transposed`].
+pub fn conv_transpose3d(layer: &ConvTranspose3d, x: Tensor<5>) -> Result<Tensor<5>> {
+    let ConvTranspose3d { stride, padding, dilation, groups, .. } = *layer;
+    let options = ConvOptions { stride, padding, dilation, groups };
+    let epilogue = Epilogue { bias: value(&layer.bias), ..Epilogue::default() };
+    ops::conv_transposed(x, layer.weight.val(), &options, layer.padding_out, epilogue)
+}
+
+/// ReLU as what a convolution does to its input: the input is then kept once, for both.
+pub fn relu_first(x: &Tensor<5>) -> Prologue {
+    let (channels, device) = (x.dims()[1], x.device());
+    Prologue {
+        scale: Tensor::ones([channels], &device),
+        shift: Tensor::zeros([channels], &device),
+        activation: Activation::Relu,
     }
 }
 
-/// `[B, in, D, H, W]` to `[B, out, D, H, W]` with a kernel of one voxel: a product of matrices.
-pub fn conv1x1x1(layer: &Conv3d, x: Tensor<5>) -> Tensor<5> {
-    let [batch, channels_in, d, h, w] = x.dims();
-    let weight = layer.weight.val();
-    let channels_out = weight.dims()[0];
-    let weight = weight.reshape([1, channels_out, channels_in]);
-    let y = weight.matmul(x.reshape([batch, channels_in, d * h * w])).reshape([batch, channels_out, d, h, w]);
-    match &layer.bias {
-        Some(bias) => y + bias.val().reshape([1, channels_out, 1, 1, 1]),
-        None => y,
-    }
+fn value(bias: &Option<Param<Tensor<1>>>) -> Option<Tensor<1>> {
+    bias.as_ref().map(Param::val)
+}
+
+/// Of a plane as a volume of depth 1.
+fn as_volume([height, width]: [usize; 2], depth: usize) -> [usize; 3] {
+    [depth, height, width]
+}
+
+/// Zeros on either side for an output as large as the input.
+fn same_padding<const N: usize>(kernel: [usize; N], dilation: [usize; N]) -> [usize; N] {
+    std::array::from_fn(|axis| kernel[axis] / 2 * dilation[axis])
 }

@@ -2,8 +2,10 @@
 
 mod conv;
 mod init;
+mod norm;
 mod pool;
 
-pub use conv::{conv1x1x1, conv2d, conv3d};
+pub use conv::{conv_transpose2d, conv_transpose3d, conv2d, conv3d, relu_first};
 pub use init::Init;
-pub use pool::halve3d;
+pub use norm::{batch_norm, conv3d_norm};
+pub use pool::{halve2d, halve3d};

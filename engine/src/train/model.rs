@@ -87,7 +87,7 @@ impl Model {
     /// # Errors
     /// [`Error::Failed`] when the device fails.
     pub fn predict_batch(&self, batch: &Batch) -> Result<Vec<VoxelGrid>> {
-        let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?).swap_remove(0);
+        let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?)?.swap_remove(0);
         // Ties go to the lowest class.
         let classes = scores.argmax(1).try_into_data().map_err(device_failed)?;
         let classes: Vec<u8> = classes.iter::<i64>().map(|class| class as u8).collect();

@@ -107,7 +107,7 @@ impl Learner {
     fn loss(&self, batch: &Batch) -> Result<Tensor<1>> {
         let [nx, ny, nz] = self.spec.counts;
         let input = input(batch, &self.spec, &self.input, &self.device)?;
-        let logits = self.network.forward(input.autodiff());
+        let logits = self.network.forward(input.autodiff())?;
         let targets = self.network.scales().iter().map(|scale| {
             let labels: Vec<u8> = if *scale == 1 {
                 batch.targets.clone()

@@ -206,13 +206,13 @@ fn stored_backward<B: ReluOps>(gradient: FloatTensor<B>, positive: Option<IntTen
 }
 
 /// `[B, C, D, H, W]` as `[B, C, D H W]`.
-fn channels<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+pub(super) fn channels<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     let [batch, channels, d, h, w] = tensor.shape().dims();
     B::float_reshape(tensor, Shape::from([batch, channels, d * h * w]))
 }
 
 /// Gradients of x, scale and shift from that of what was loaded.
-fn loaded_backward<B: AffineOps>(
+pub(super) fn loaded_backward<B: AffineOps>(
     x: FloatTensor<B>,
     [scale, shift]: [FloatTensor<B>; 2],
     activation: Activation,

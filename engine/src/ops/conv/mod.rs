@@ -18,6 +18,7 @@ pub mod cpu;
 mod cube;
 mod flex;
 mod geometry;
+mod norm;
 mod plan;
 
 use burn::backend::Dispatch;
@@ -29,6 +30,7 @@ use crate::{Error, Result};
 
 use backend::{ConvOps, Load, Plan, Store};
 pub use geometry::{ConvGeometry, ConvOptions};
+pub use norm::conv_norm;
 pub use plan::{Pass, dispatches};
 
 /// What a convolution does to its input while it loads it: `activation(x * scale[c] + shift[c])`. What lies outside the

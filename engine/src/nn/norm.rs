@@ -1,0 +1,85 @@
+//! Batch normalisation as what convolutions do on loading and storing: no normalised tensor is made.
+//!
+//! Parameters and running statistics stay in Burn's modules. As there, a layer that trains, on a device with autodiff,
+//! takes the statistics of its batch (variance over n, not n - 1) and moves the running ones; else it takes the running ones.
+
+use burn::nn::BatchNorm;
+use burn::nn::conv::Conv3d;
+use burn::tensor::Tensor;
+
+use super::conv::options3d;
+use crate::Result;
+use crate::ops::conv::{Epilogue, Prologue};
+use crate::ops::{self, Activation};
+
+/// `activation(layer(x))` for the convolution that `x` goes into; `x`: `[B, C, D, H, W]`.
+///
+/// # Errors
+/// Those of [`ops::channel_moments`].
+pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation) -> Result<Prologue> {
+    let [mean, variance] = if trains(layer, x) {
+        let [batch, channels, d, h, w] = x.dims();
+        let moments = ops::channel_moments(x.clone().reshape([batch, channels, d * h * w]))?;
+        move_running(layer, moments.clone().detach());
+        rows(moments)
+    } else {
+        running(layer, x)
+    };
+    let [scale, shift] = scale_and_shift(layer, mean, variance);
+    Ok(Prologue { scale, shift, activation })
+}
+
+/// `residual + norm(conv(prologue(x)))`, all of the output's shape; `conv` has no bias.
+///
+/// # Errors
+/// Those of [`ops::conv_norm`].
+pub fn conv3d_norm(
+    conv: &Conv3d,
+    norm: &BatchNorm,
+    x: Tensor<5>,
+    prologue: Prologue,
+    residual: Tensor<5>,
+) -> Result<Tensor<5>> {
+    let (weight, options) = (conv.weight.val(), options3d(conv));
+    if trains(norm, &x) {
+        let [gamma, beta] = [&norm.gamma, &norm.beta].map(|parameter| parameter.val());
+        let (y, moments) = ops::conv_norm(x, weight, &options, prologue, [gamma, beta], norm.epsilon, residual)?;
+        move_running(norm, moments);
+        return Ok(y);
+    }
+    let [mean, variance] = running(norm, &x);
+    let [scale, shift] = scale_and_shift(norm, mean, variance);
+    let weight = weight * scale.reshape([-1, 1, 1, 1, 1]);
+    let epilogue = Epilogue { bias: Some(shift), residual: Some(residual), activation: Activation::Identity };
+    ops::conv(x, weight, &options, Some(prologue), epilogue)
+}
+
+fn trains(layer: &BatchNorm, x: &Tensor<5>) -> bool {
+    x.device().is_autodiff() && layer.training.is_enabled()
+}
+
+/// Running mean and variance, `[C]`.
+fn running(layer: &BatchNorm, x: &Tensor<5>) -> [Tensor<1>; 2] {
+    [&layer.running_mean, &layer.running_var].map(|state| state.value().to_device(&x.device()))
+}
+
+/// Mixes the batch's moments, `[2, C]` without gradient, into the running ones.
+fn move_running(layer: &BatchNorm, moments: Tensor<2>) {
+    let device = moments.device();
+    for (state, batch) in [&layer.running_mean, &layer.running_var].into_iter().zip(rows(moments)) {
+        let before = state.value_sync().to_device(&device);
+        let mixed = before.mul_scalar(1.0 - layer.momentum) + batch.mul_scalar(layer.momentum);
+        state.update(mixed.detach());
+    }
+}
+
+/// Mean and variance of `[2, C]`.
+fn rows(moments: Tensor<2>) -> [Tensor<1>; 2] {
+    [0..1, 1..2].map(|row| moments.clone().slice([row]).squeeze_dim(0))
+}
+
+fn scale_and_shift(layer: &BatchNorm, mean: Tensor<1>, variance: Tensor<1>) -> [Tensor<1>; 2] {
+    let scale = layer.gamma.val() / variance.add_scalar(layer.epsilon).sqrt();
+    let shift = layer.beta.val() - mean * scale.clone();
+    [scale, shift]
+}
