@@ -10,7 +10,7 @@ use super::walk::even_part;
 use super::{ConvGeometry, Element, LoadAs};
 
 /// Positions of a band: a block of gradient rows and what they meet lie in the first cache.
-const BAND_POSITIONS: usize = 1024;
+const BAND_POSITIONS: usize = 2048;
 /// Output channels of a task.
 const TASK_ROWS: usize = 64;
 /// Weights of a task, unless one kernel has more.
@@ -281,7 +281,12 @@ impl<T: Element> Job<'_, T> {
         for (row, totals) in totals.chunks_exact_mut(weights).enumerate() {
             let sums = &scratch.sums[row / plan.rows_block * plan.sums_len() + row % plan.rows_block * lanes..];
             for (total, sums) in totals.iter_mut().zip(sums.chunks(plan.rows_block * lanes)) {
-                *total += sums[..lanes].iter().map(|&sum| f64::from(sum)).sum::<f64>();
+                // Four chains, so that an addition need not wait for the one before.
+                let mut quarters = [0.0; 4];
+                for sums in sums[..lanes].as_chunks::<4>().0 {
+                    quarters.iter_mut().zip(sums).for_each(|(quarter, &sum)| *quarter += f64::from(sum));
+                }
+                *total += (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
             }
         }
         scratch.sums.fill(0.0);
