@@ -2,8 +2,9 @@
 //! costs. `conv.rs` compares every shape with f64.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
+use occam_engine::Error;
 use occam_engine::gpu::{DeviceChoice, open};
-use occam_engine::ops::conv::{ConvOptions, Epilogue, Prologue};
+use occam_engine::ops::conv::{ConvGeometry, ConvOptions, Epilogue, Pass, Prologue, dispatches};
 use occam_engine::ops::{Activation, conv, conv_transposed};
 
 fn devices() -> Vec<(&'static str, Device)> {
@@ -151,6 +152,115 @@ fn transposed_convolutions_meet_every_tap_once() {
         for (name, device) in devices() {
             let what = format!("{name}: kernel {kernel:?}, stride {stride:?}");
             assert_equal(&what, &run(&device.autodiff(), true), &expected);
+        }
+    }
+}
+
+/// Input channels, output channels, kernel, stride, padding, dilation, sides of the input.
+type Layer = (usize, usize, [usize; 3], usize, usize, usize, [usize; 3]);
+
+fn geometry((channels_in, channels_out, kernel, stride, padding, dilation, sides): Layer) -> ConvGeometry {
+    // The networks' planes have depth 1 and nothing happens along it.
+    let flat =
+        |value: usize, one: usize| if kernel[0] == 1 && sides[0] == 1 { [one, value, value] } else { [value; 3] };
+    let options =
+        ConvOptions { stride: flat(stride, 1), padding: flat(padding, 0), dilation: flat(dilation, 1), groups: 1 };
+    let [d, h, w] = sides;
+    ConvGeometry::new([1, channels_in, d, h, w], [channels_out, channels_in, kernel[0], kernel[1], kernel[2]], &options)
+        .unwrap()
+}
+
+/// Every convolution of LMSCNet and of SSCNet at 256x256x32 with 20 classes, by hand from the papers' figures; transposed
+/// ones as the convolutions they turn round. A GPU of 1 TFLOP/s and 25 GB/s never works longer than 100 ms on a dispatch,
+/// and no pass counts fewer operations than its products.
+#[test]
+fn no_dispatch_of_the_networks_takes_100_ms() {
+    let square = |side: usize| [1, side, side];
+    let (flat, cube) = ([1, 3, 3], [3; 3]);
+    let mut layers: Vec<Layer> = vec![
+        (32, 32, flat, 1, 1, 1, square(256)),
+        (32, 48, flat, 1, 1, 1, square(128)),
+        (48, 48, flat, 1, 1, 1, square(128)),
+        (48, 64, flat, 1, 1, 1, square(64)),
+        (64, 64, flat, 1, 1, 1, square(64)),
+        (64, 80, flat, 1, 1, 1, square(32)),
+        (80, 80, flat, 1, 1, 1, square(32)),
+        (80, 4, flat, 1, 1, 1, square(32)),
+        (4, 4, [1, 4, 4], 4, 0, 1, square(128)),
+        (4, 4, [1, 8, 8], 8, 0, 1, square(256)),
+        (4, 4, [1, 6, 6], 2, 2, 1, square(64)),
+        (68, 64, flat, 1, 1, 1, square(64)),
+        (64, 8, flat, 1, 1, 1, square(64)),
+        (8, 8, [1, 4, 4], 4, 0, 1, square(256)),
+        (8, 8, [1, 6, 6], 2, 2, 1, square(128)),
+        (60, 48, flat, 1, 1, 1, square(128)),
+        (48, 16, flat, 1, 1, 1, square(128)),
+        (16, 16, [1, 6, 6], 2, 2, 1, square(256)),
+        (60, 32, flat, 1, 1, 1, square(256)),
+    ];
+    let full = [32, 256, 256];
+    layers.extend([(1, 8, cube, 1, 1, 1, full), (8, 20, cube, 1, 1, 1, full)]);
+    layers.extend((1..=3).map(|dilation| (8, 8, cube, 1, dilation, dilation, full)));
+    let (half, quarter) = ([16, 128, 128], [8, 64, 64]);
+    layers.extend([
+        (1, 16, [7; 3], 2, 3, 1, full),
+        (16, 32, [1; 3], 1, 0, 1, half),
+        (16, 32, cube, 1, 1, 1, half),
+        (32, 32, cube, 1, 1, 1, half),
+        (32, 64, cube, 1, 1, 1, quarter),
+        (64, 64, [1; 3], 1, 0, 1, quarter),
+        (64, 64, cube, 1, 1, 1, quarter),
+        (64, 64, cube, 1, 2, 2, quarter),
+        (192, 128, [1; 3], 1, 0, 1, quarter),
+        (128, 128, [1; 3], 1, 0, 1, quarter),
+        (20, 128, [4; 3], 4, 0, 1, full),
+    ]);
+    let mut most = 0;
+    for layer in layers {
+        let geometry = geometry(layer);
+        let products = geometry.output().iter().product::<usize>() * geometry.weight()[1..].iter().product::<usize>();
+        for pass in [Pass::Forward, Pass::InputGradient, Pass::WeightGradient] {
+            let all = dispatches(&geometry, pass);
+            most = all.len().max(most);
+            for cost in &all {
+                assert!(cost.seconds() < 0.1, "{pass:?} of {geometry}: {} takes {} s", cost.name, cost.seconds());
+            }
+            // The input gradient multiplies no tap outside the grid of a stride: padding may save it some.
+            let flops: u64 = all.iter().map(|cost| cost.flops).sum();
+            assert!(flops * 10 >= 9 * 2 * products as u64, "{pass:?} of {geometry}: {flops} of {products} products");
+        }
+    }
+    assert!(most > 2, "nothing was split: the limit is not tested");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_shapes_and_limit() {
+    for (name, device) in devices() {
+        let one = Tensor::<5>::ones([1, 1, 1, 1, 2], &device);
+        let weight = Tensor::<5>::ones([1, 1, 1, 1, 1], &device);
+        let options = ConvOptions::default();
+        let bias = Some(Tensor::<1>::ones([3], &device));
+        let refused = conv(one.clone(), weight.clone(), &options, None, Epilogue { bias, ..Default::default() });
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("1x1x1x1x2") && text.contains("a bias of 3 values, expected 1"), "{name}: {text}");
+        let half = weight.clone().cast(FloatDType::F16);
+        let text = conv(one.clone(), half, &options, None, Epilogue::default()).unwrap_err().to_string();
+        assert!(text.contains("F32") && text.contains("F16"), "{name}: {text}");
+        let residual = Some(Tensor::<5>::ones([1, 1, 1, 1, 3], &device));
+        let epilogue = Epilogue { residual, ..Default::default() };
+        let text = conv(one.clone(), weight.clone(), &options, None, epilogue).unwrap_err().to_string();
+        assert!(text.contains("a residual 1x1x1x1x3") && text.contains("expected 1x1x1x1x2"), "{name}: {text}");
+        if name != "cpu" {
+            // 141 MB from 40 kB, and 128 MiB may be bound.
+            let small = Tensor::<5>::ones([1, 1, 1, 100, 100], &device);
+            let options = ConvOptions { stride: [1, 60, 60], ..options };
+            let refused = conv_transposed(small, weight.clone(), &options, [0; 3], Epilogue::default());
+            let Err(Error::TooLarge(text)) = refused else { panic!("{name}: {refused:?}") };
+            assert!(text.contains("1x1x1x5941x5941") && text.contains("134217728"), "{text}");
+            let options = ConvOptions { stride: [1, 1, 5000], ..options };
+            let refused = conv_transposed(one, weight, &options, [0; 3], Epilogue::default());
+            let Err(Error::TooLarge(text)) = refused else { panic!("{name}: {refused:?}") };
+            assert!(text.contains("5000 products of strides") && text.contains("4096"), "{text}");
         }
     }
 }

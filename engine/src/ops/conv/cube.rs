@@ -7,9 +7,9 @@ use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::{DType, Shape};
 
 use super::backend::{ConvOps, Plan};
-use super::plan::{Gather, WeightLaunch};
+use super::plan::{Gather, Launch, WeightLaunch};
 use crate::gpu::shader::{self, Permutation};
-use crate::gpu::{Buffer, Tile, launch_split, new_tensor, tile_form};
+use crate::gpu::{Buffer, Tile, TileForm, launch_split, new_tensor, tile_form};
 use crate::ops::Activation;
 
 const LOADS: u32 = 1;
@@ -28,8 +28,8 @@ impl ConvOps for Cube {
         residual: FloatTensor<Self>,
         plan: Plan,
     ) -> FloatTensor<Self> {
-        let run = Gather::forward(&plan.geometry);
-        gather(&run, plan.geometry.output(), x, weight, [scale, shift, bias, residual], &plan)
+        let form = tile_form(&x);
+        forward(x, weight, [scale, shift, bias, residual], &plan, form)
     }
 
     fn conv_input_gradient(
@@ -39,10 +39,8 @@ impl ConvOps for Cube {
         residual: FloatTensor<Self>,
         plan: Plan,
     ) -> FloatTensor<Self> {
-        let run = Gather::input_gradient(&plan.geometry);
-        let absent = gradient.clone();
-        let rest = [absent.clone(), absent, bias, residual];
-        gather(&run, plan.geometry.input(), gradient, weight, rest, &Plan { load: None, ..plan })
+        let form = tile_form(&gradient);
+        input_gradient(weight, gradient, [bias, residual], &plan, form)
     }
 
     fn conv_weight_gradient(
@@ -52,42 +50,74 @@ impl ConvOps for Cube {
         shift: FloatTensor<Self>,
         plan: Plan,
     ) -> FloatTensor<Self> {
-        let shape = plan.geometry.weight();
-        if x.shape().num_elements() == 0 || gradient.shape().num_elements() == 0 {
-            return Cube::float_zeros(Shape::from(shape), &x.device, x.dtype.into());
-        }
-        let (x, gradient) = (into_contiguous(x), into_contiguous(gradient));
-        let [scale, shift] = [scale, shift].map(|tensor| present(tensor, plan.load.is_some(), &x));
-        let WeightLaunch { launch, chunks, sum } = WeightLaunch::new(&plan.geometry, tile_form(&x));
-        let values = shape.iter().product::<usize>();
-        let parts = new_tensor(&x, [chunks, values], DType::F32);
-        let buffers = [
-            Buffer::Read(&x),
-            Buffer::Read(&gradient),
-            Buffer::Read(&scale),
-            Buffer::Read(&shift),
-            Buffer::Write(&parts),
-        ];
-        let params = launch.params(false, load_flags(&plan));
-        let permutation = permutation(x.dtype, launch.tile);
-        let most = launch.cost.max_groups();
-        launch_split(&shader::CONV_WEIGHT, &permutation, &buffers, &params, launch.groups as u32, most);
-
-        let weight = new_tensor(&x, shape, x.dtype);
-        let buffers = [Buffer::Read(&parts), Buffer::Read(&x), Buffer::Read(&x), Buffer::Write(&weight)];
-        let permutation = self::permutation(x.dtype, None);
-        let most = sum.cost.max_groups();
-        launch_split(&shader::TILE_REDUCE, &permutation, &buffers, &sum.params, sum.groups as u32, most);
-        weight
+        let form = tile_form(&x);
+        weight_gradient(x, gradient, [scale, shift], &plan, form)
     }
 }
 
-/// Runs `conv_gather`; `rest` is scale, shift, bias and residual.
-fn gather(
-    run: &Gather,
-    shape: [usize; 5],
-    source: CubeTensor,
+/// `rest` is scale, shift, bias and residual.
+pub(super) fn forward(
+    x: CubeTensor,
     weight: CubeTensor,
+    rest: [CubeTensor; 4],
+    plan: &Plan,
+    form: TileForm,
+) -> CubeTensor {
+    let launch = Gather::forward(&plan.geometry).launch(form);
+    gather(&launch, plan.geometry.output(), [x, weight], rest, plan)
+}
+
+/// `rest` is bias and residual.
+pub(super) fn input_gradient(
+    weight: CubeTensor,
+    gradient: CubeTensor,
+    rest: [CubeTensor; 2],
+    plan: &Plan,
+    form: TileForm,
+) -> CubeTensor {
+    let launch = Gather::input_gradient(&plan.geometry).launch(form);
+    let [bias, residual] = rest;
+    let rest = [gradient.clone(), gradient.clone(), bias, residual];
+    gather(&launch, plan.geometry.input(), [gradient, weight], rest, &Plan { load: None, ..*plan })
+}
+
+/// `vectors` are scale and shift.
+pub(super) fn weight_gradient(
+    x: CubeTensor,
+    gradient: CubeTensor,
+    vectors: [CubeTensor; 2],
+    plan: &Plan,
+    form: TileForm,
+) -> CubeTensor {
+    let shape = plan.geometry.weight();
+    if x.shape().num_elements() == 0 || gradient.shape().num_elements() == 0 {
+        return Cube::float_zeros(Shape::from(shape), &x.device, x.dtype.into());
+    }
+    let (x, gradient) = (into_contiguous(x), into_contiguous(gradient));
+    let [scale, shift] = vectors.map(|tensor| present(tensor, plan.load.is_some(), &x));
+    let WeightLaunch { launch, chunks, sum } = WeightLaunch::new(&plan.geometry, form);
+    let values = shape.iter().product::<usize>();
+    let parts = new_tensor(&x, [chunks, values], DType::F32);
+    let buffers =
+        [Buffer::Read(&x), Buffer::Read(&gradient), Buffer::Read(&scale), Buffer::Read(&shift), Buffer::Write(&parts)];
+    let params = launch.params(false, load_flags(plan));
+    let permutation = permutation(x.dtype, launch.tile);
+    let most = launch.cost.max_groups();
+    launch_split(&shader::CONV_WEIGHT, &permutation, &buffers, &params, launch.groups as u32, most);
+
+    let weight = new_tensor(&x, shape, x.dtype);
+    let buffers = [Buffer::Read(&parts), Buffer::Read(&x), Buffer::Read(&x), Buffer::Write(&weight)];
+    let permutation = self::permutation(x.dtype, None);
+    let most = sum.cost.max_groups();
+    launch_split(&shader::TILE_REDUCE, &permutation, &buffers, &sum.params, sum.groups as u32, most);
+    weight
+}
+
+/// Runs `conv_gather` on source and weight; `rest` is scale, shift, bias and residual.
+fn gather(
+    launch: &Launch,
+    shape: [usize; 5],
+    [source, weight]: [CubeTensor; 2],
     rest: [CubeTensor; 4],
     plan: &Plan,
 ) -> CubeTensor {
@@ -105,7 +135,6 @@ fn gather(
         | flag(BIAS, plan.store.bias)
         | flag(RESIDUAL, plan.store.residual)
         | flag(STORES_RELU, plan.store.activation == Activation::Relu);
-    let launch = run.launch(tile_form(&source));
     let buffers = [
         Buffer::Read(&source),
         Buffer::Read(&weight),

@@ -20,12 +20,14 @@ mod flex;
 mod geometry;
 mod norm;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 
 use super::Activation;
-use crate::gpu::{check_binding, check_dtype};
+use crate::gpu::{check_binding, check_dtype, is_cpu};
 use crate::{Error, Result};
 
 use backend::{ConvOps, Load, Plan, Store};
@@ -133,9 +135,12 @@ fn check(operation: &str, geometry: &ConvGeometry, x: &Tensor<5>, weight: &Tenso
         )));
     }
     let device = x.device();
+    if let Some(beyond) = plan::beyond(geometry).filter(|_| !is_cpu(&device)) {
+        return Err(Error::TooLarge(format!("{operation} of {geometry}: {beyond}. Use the device cpu.")));
+    }
     check_size(&device, operation, geometry, "the grid", &geometry.input(), dtype)?;
     check_size(&device, operation, geometry, "the coarser grid", &geometry.output(), dtype)?;
-    check_size(&device, operation, geometry, "the weights", &geometry.weight(), dtype)
+    check_size(&device, operation, geometry, "the gradient of the weights", &geometry.weight(), DType::F32)
 }
 
 fn check_size(
@@ -150,7 +155,7 @@ fn check_size(
     let values = shape.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
     check_binding(device, &what, values.saturating_mul(dtype.size() as u64))?;
     // Kernels count in u32, and add a tile to the last place.
-    if !crate::gpu::is_cpu(device) && values > MAX_VALUES {
+    if !is_cpu(device) && values > MAX_VALUES {
         return Err(Error::TooLarge(format!(
             "{what}: {values} values, and kernels count to {MAX_VALUES}. Use a smaller batch, a coarser or smaller grid, \
              or the device cpu."

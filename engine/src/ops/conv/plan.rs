@@ -9,8 +9,9 @@ const WEIGHT_FLAGS: usize = 22;
 
 /// Most bytes of the parts of a weight gradient, as long as one part is no larger.
 const WORKSPACE_BYTES: usize = 32 << 20;
-/// Workgroups that keep a large GPU busy.
+/// Workgroups that keep a large GPU busy; and the processor behind Vulkan in software.
 const ENOUGH_GROUPS: usize = 1024;
+const ENOUGH_SOFTWARE_GROUPS: usize = 64;
 /// Positions of a chunk at least: fewer, and storing the parts takes longer than the products.
 const LEAST_POSITIONS: usize = 64;
 /// Positions of a chunk at most, while the workspace allows: long f32 sums lose digits.
@@ -23,6 +24,34 @@ pub enum Pass {
     /// Also the forward pass of a transposed convolution.
     InputGradient,
     WeightGradient,
+}
+
+/// Most of a side, a padding, a stride or the reach of a kernel: kernels take their differences in i32.
+const MOST_STEPS: usize = 1 << 29;
+/// Most taps of a kernel, and phases of an input gradient: both are handed over as tables.
+const MOST_TAPS: usize = 1 << 16;
+const MOST_PHASES: usize = 1 << 12;
+
+/// What of a geometry the kernels cannot count, if anything.
+pub fn beyond(geometry: &ConvGeometry) -> Option<String> {
+    let reach = |axis: usize| (geometry.kernel[axis] - 1) * geometry.dilation[axis];
+    let steps = [
+        ("a side of", geometry.sides_in),
+        ("a side of", geometry.sides_out),
+        ("a padding of", geometry.padding),
+        ("a stride of", geometry.stride),
+        ("a kernel that reaches", [0, 1, 2].map(reach)),
+    ];
+    for (what, steps) in steps {
+        if let Some(step) = steps.into_iter().find(|step| *step > MOST_STEPS) {
+            return Some(format!("{what} {step}, and kernels count to {MOST_STEPS}"));
+        }
+    }
+    let phases: usize = (0..3).map(|axis| geometry.stride[axis].min(geometry.sides_in[axis])).product();
+    [("taps", geometry.taps(), MOST_TAPS), ("products of strides", phases, MOST_PHASES)]
+        .into_iter()
+        .find(|(_, count, most)| count > most)
+        .map(|(what, count, most)| format!("{count} {what}, and kernels take {most}"))
 }
 
 /// What a call of a pass launches on a GPU, in order; counted in f32, which f16 stays below.
@@ -223,7 +252,11 @@ impl WeightLaunch {
         let tiles = row_tiles * column_tiles * geometry.groups;
 
         let most_chunks = (WORKSPACE_BYTES / (4 * values)).max(1);
-        let busy = positions.div_ceil(LEAST_POSITIONS).min(ENOUGH_GROUPS / tiles);
+        let enough = match form {
+            TileForm::Direct | TileForm::Lanes => ENOUGH_SOFTWARE_GROUPS,
+            TileForm::Staged | TileForm::Cooperative { .. } => ENOUGH_GROUPS,
+        };
+        let busy = positions.div_ceil(LEAST_POSITIONS).min(enough / tiles);
         let chunks = busy.max(positions / MOST_POSITIONS).clamp(1, most_chunks);
         let chunk_positions = positions.div_ceil(chunks).max(1);
         let chunks = positions.div_ceil(chunk_positions);
