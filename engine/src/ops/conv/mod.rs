@@ -183,15 +183,15 @@ type Stored = (Option<Tensor<1>>, Option<Tensor<5>>, Store);
 fn checked_epilogue(epilogue: Epilogue, output: [usize; 5], geometry: &ConvGeometry, dtype: DType) -> Result<Stored> {
     let Epilogue { bias, residual, activation } = epilogue;
     let bias = bias.map(|bias| vector("a bias", bias, output[1], geometry)).transpose()?;
-    if let Some(residual) = &residual {
-        if residual.dims() != output || residual.dtype() != dtype {
-            return Err(Error::Usage(format!(
-                "convolution of {geometry}: found a residual {} in {:?}, expected {} in {dtype:?}",
-                geometry::by(&residual.dims()),
-                residual.dtype(),
-                geometry::by(&output)
-            )));
-        }
+    if let Some(residual) = &residual
+        && (residual.dims(), residual.dtype()) != (output, dtype)
+    {
+        return Err(Error::Usage(format!(
+            "convolution of {geometry}: found a residual {} in {:?}, expected {} in {dtype:?}",
+            geometry::by(&residual.dims()),
+            residual.dtype(),
+            geometry::by(&output)
+        )));
     }
     let store = Store { bias: bias.is_some(), residual: residual.is_some(), activation };
     Ok((bias, residual, store))
