@@ -2,9 +2,11 @@
 
 use std::process::Command;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 use occam_engine::Error;
-use occam_engine::gpu::{self, AdapterKind, CountingAllocator, DeviceChoice};
+use occam_engine::gpu::{self, AdapterKind, CountingAllocator, DeviceChoice, Variant};
+use occam_engine::ops::Activation;
+use occam_engine::ops::gemm::{GemmOptions, Layout, gemm};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -131,4 +133,32 @@ fn a_device_knows_its_adapter_and_its_numbers() {
         let Err(Error::Usage(message)) = gpu::check_dtype(device, "gemm: a", DType::I64) else { panic!("integers") };
         assert_eq!(message, "gemm: a: I64, expected f32 or f16");
     }
+}
+
+/// In f16, and with numbers whose sums are exact in it, so that no variant may differ.
+#[test]
+fn products_are_equal_in_every_variant() {
+    let device = gpu::open(&llvmpipe()).unwrap().device;
+    let (m, n, k) = (70, 133, 37);
+    let a = |row: usize, k: usize| ((row * 5 + k * 3) % 13) as f32 - 6.0;
+    let b = |k: usize, col: usize| ((k * 7 + col * 11) % 17) as f32 - 8.0;
+    let matrix = |rows: usize, cols: usize, value: &dyn Fn(usize, usize) -> f32| {
+        let values = (0..rows * cols).map(|place| value(place / cols, place % cols)).collect::<Vec<_>>();
+        Tensor::<3>::from_data(TensorData::new(values, [1, rows, cols]), &device).cast(FloatDType::F16)
+    };
+    let expected: Vec<f32> =
+        (0..m * n).map(|place| (0..k).map(|k| a(place / n, k) * b(k, place % n)).sum::<f32>().max(0.0)).collect();
+    for variant in [Variant::Plain, Variant::Subgroup, Variant::Cooperative] {
+        gpu::only_variant(Some(variant));
+        for layout in [Layout::Normal, Layout::Transposed] {
+            let (a, b) = match layout {
+                Layout::Normal => (matrix(m, k, &a), matrix(k, n, &b)),
+                Layout::Transposed => (matrix(k, m, &|k, row| a(row, k)), matrix(n, k, &|col, k| b(k, col))),
+            };
+            let options = GemmOptions { a: layout, b: layout, activation: Activation::Relu, ..Default::default() };
+            let y = gemm(a, b, options).unwrap().cast(FloatDType::F32).into_data().try_to_vec::<f32>().unwrap();
+            assert_eq!(y, expected, "{variant} {layout:?}");
+        }
+    }
+    gpu::only_variant(None);
 }

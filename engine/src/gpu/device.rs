@@ -10,6 +10,7 @@ use burn::tensor::wgpu::{WgpuSetup, wgpu};
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 use super::adapter::{self, AdapterInfo, Found};
+use super::variant;
 use crate::{Error, Result};
 
 /// What `--device` says.
@@ -60,10 +61,11 @@ pub struct Opened {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] for a name or index that fits no adapter or several, with the list of adapters;
-/// [`Error::Failed`] when the driver refuses the device.
+/// [`Error::Usage`] for a name or index that fits no adapter or several, with the list of adapters, and for an
+/// environment variable `OCCAM_VARIANT` that is no [`Variant`](super::Variant); [`Error::Failed`] when the driver refuses the device.
 pub fn open(choice: &DeviceChoice) -> Result<Opened> {
     one_stream()?;
+    variant::heed_environment()?;
     match choice {
         DeviceChoice::Cpu => Ok(cpu(None)),
         DeviceChoice::Auto => Ok(auto(adapter::enumerate())),

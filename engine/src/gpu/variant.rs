@@ -4,6 +4,7 @@
 //! other test. So a form that needs an optional feature first multiplies matrices whose product the host knows.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use burn::backend::wgpu::CubeTensor;
@@ -15,6 +16,7 @@ use super::device::adapter_of_tensor;
 use super::launch::{Buffer, launch, new_tensor};
 use super::shader;
 use super::tile::{Tile, TileForm, tiles_of};
+use crate::{Error, Result};
 
 /// The forms of a kernel by what they ask of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +35,17 @@ impl fmt::Display for Variant {
             Self::Plain => "plain",
             Self::Subgroup => "subgroup",
             Self::Cooperative => "cooperative",
+        })
+    }
+}
+
+impl FromStr for Variant {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let all = [Self::Plain, Self::Subgroup, Self::Cooperative];
+        all.into_iter().find(|variant| variant.to_string() == text).ok_or_else(|| {
+            Error::Usage(format!("found \"{text}\" as variant of kernels, expected plain, subgroup or cooperative"))
         })
     }
 }
@@ -118,6 +131,18 @@ struct Choice {
 /// has it and it passes its check, else plain; None lets the device choose again. For benchmarks and tests.
 pub fn only_variant(variant: Option<Variant>) {
     CHOICES.lock().unwrap_or_else(PoisonError::into_inner).wanted = variant;
+}
+
+/// Environment variable that does what [`only_variant`] does: `plain` keeps a broken driver from crashing.
+const VARIABLE: &str = "OCCAM_VARIANT";
+
+/// Heeds [`VARIABLE`].
+pub(super) fn heed_environment() -> Result<()> {
+    if let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
+        let variant = text.to_string_lossy().parse().map_err(|error| Error::Usage(format!("{VARIABLE}: {error}")))?;
+        only_variant(Some(variant));
+    }
+    Ok(())
 }
 
 /// Which form of tile multiplies operands like `tensor` (f32 or f16) on its device.

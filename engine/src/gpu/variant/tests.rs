@@ -58,6 +58,15 @@ fn matrix_units_come_first_and_only_for_f16() {
 }
 
 #[test]
+fn variants_have_names() {
+    for variant in [Variant::Plain, Variant::Subgroup, Variant::Cooperative] {
+        assert_eq!(variant.to_string().parse::<Variant>().unwrap(), variant);
+    }
+    let Err(Error::Usage(message)) = "tensor".parse::<Variant>() else { panic!("no such variant") };
+    assert!(message.contains("tensor") && message.contains("cooperative"), "{message}");
+}
+
+#[test]
 fn a_form_that_fails_its_product_is_not_used() {
     let offers = |forms: &[TileForm]| forms.iter().map(|form| (*form, String::new())).collect::<Vec<_>>();
     let mut asked = Vec::new();
