@@ -22,6 +22,7 @@ var<workgroup> tile_a: array<f16, {{ bm }}u * ROW>;
 var<workgroup> tile_b: array<f16, {{ bn }}u * ROW>;
 // One square of sums for each block at work, and one for all subgroups that have none.
 var<workgroup> tile_c: array<f32, (BLOCKS + 1u) * SQUARE>;
+// Last, so that the arrays begin at multiples of 16 bytes.
 var<workgroup> tile_subgroups: atomic<u32>;
 
 // Computes and stores the tile at row0, col0, for k from k_begin to k_end. Call it once, by all threads.
