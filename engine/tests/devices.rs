@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
-use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use occam_engine::Error;
 use occam_engine::gpu::{self, AdapterKind, CountingAllocator, DeviceChoice, Variant};
 use occam_engine::ops::Activation;
+use occam_engine::ops::conv::{ConvOptions, Epilogue, Prologue, conv};
 use occam_engine::ops::gemm::{GemmOptions, Layout, gemm};
 
 #[global_allocator]
@@ -135,30 +136,68 @@ fn a_device_knows_its_adapter_and_its_numbers() {
     }
 }
 
-/// In f16, and with numbers whose sums are exact in it, so that no variant may differ.
+fn matrix(device: &Device, sides: [usize; 2], value: impl Fn(usize, usize) -> f32) -> Tensor<3> {
+    let values: Vec<f32> = (0..sides[0] * sides[1]).map(|place| value(place / sides[1], place % sides[1])).collect();
+    Tensor::<3>::from_data(TensorData::new(values, [1, sides[0], sides[1]]), device).cast(FloatDType::F16)
+}
+
+/// Whole numbers of -`most` to `most` in f16, in an order without a pattern.
+fn numbers(device: &Device, sides: [usize; 5], most: usize) -> Tensor<5> {
+    let scattered = |place: usize| (place.wrapping_mul(2654435761) >> 7) % (2 * most + 1);
+    let values: Vec<f32> = (0..sides.iter().product()).map(|place| scattered(place) as f32 - most as f32).collect();
+    Tensor::<5>::from_data(TensorData::new(values, sides), device).cast(FloatDType::F16)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).into_data().try_to_vec::<f32>().unwrap()
+}
+
+/// In f16, and with whole numbers whose sums are exact in it, so that no variant may differ.
 #[test]
-fn products_are_equal_in_every_variant() {
+fn products_and_convolutions_are_equal_in_every_variant() {
     let device = gpu::open(&llvmpipe()).unwrap().device;
     let (m, n, k) = (70, 133, 37);
     let a = |row: usize, k: usize| ((row * 5 + k * 3) % 13) as f32 - 6.0;
     let b = |k: usize, col: usize| ((k * 7 + col * 11) % 17) as f32 - 8.0;
-    let matrix = |rows: usize, cols: usize, value: &dyn Fn(usize, usize) -> f32| {
-        let values = (0..rows * cols).map(|place| value(place / cols, place % cols)).collect::<Vec<_>>();
-        Tensor::<3>::from_data(TensorData::new(values, [1, rows, cols]), &device).cast(FloatDType::F16)
-    };
     let expected: Vec<f32> =
         (0..m * n).map(|place| (0..k).map(|k| a(place / n, k) * b(k, place % n)).sum::<f32>().max(0.0)).collect();
+    let mut plain = None;
     for variant in [Variant::Plain, Variant::Subgroup, Variant::Cooperative] {
         gpu::only_variant(Some(variant));
         for layout in [Layout::Normal, Layout::Transposed] {
             let (a, b) = match layout {
-                Layout::Normal => (matrix(m, k, &a), matrix(k, n, &b)),
-                Layout::Transposed => (matrix(k, m, &|k, row| a(row, k)), matrix(n, k, &|col, k| b(k, col))),
+                Layout::Normal => (matrix(&device, [m, k], a), matrix(&device, [k, n], b)),
+                Layout::Transposed => {
+                    (matrix(&device, [k, m], |k, row| a(row, k)), matrix(&device, [n, k], |col, k| b(k, col)))
+                }
             };
             let options = GemmOptions { a: layout, b: layout, activation: Activation::Relu, ..Default::default() };
-            let y = gemm(a, b, options).unwrap().cast(FloatDType::F32).into_data().try_to_vec::<f32>().unwrap();
-            assert_eq!(y, expected, "{variant} {layout:?}");
+            assert_eq!(values(gemm(a, b, options).unwrap()), expected, "{variant} {layout:?}");
         }
+        let found = convolution(&device);
+        // The forward pass and all gradients; that the plain ones are right is tested elsewhere.
+        assert!(found.iter().all(|values| values.iter().any(|value| *value != 0.0)), "{variant}");
+        assert!(*plain.get_or_insert_with(|| found.clone()) == found, "{variant}");
     }
     gpu::only_variant(None);
+}
+
+/// A strided convolution with everything fused in: its output and the gradients of input, weights and scale.
+fn convolution(device: &Device) -> [Vec<f32>; 4] {
+    let device = device.clone().autodiff();
+    let x = numbers(&device, [2, 5, 5, 6, 7], 2).detach().require_grad();
+    let weight = numbers(&device, [20, 5, 3, 3, 3], 1).detach().require_grad();
+    let scale = Tensor::<1>::full([5], 2.0, &device).require_grad();
+    let prologue =
+        Prologue { scale: scale.clone(), shift: Tensor::full([5], -1.0, &device), activation: Activation::Relu };
+    let options = ConvOptions { stride: [1, 1, 2], padding: [1; 3], ..Default::default() };
+    let y = conv(x.clone(), weight.clone(), &options, Some(prologue), Epilogue::default()).unwrap();
+    let gradient = numbers(&device, y.dims(), 1);
+    let gradients = (y.clone() * gradient).cast(FloatDType::F32).sum().backward();
+    [
+        values(y),
+        values(x.grad(&gradients).unwrap()),
+        values(weight.grad(&gradients).unwrap()),
+        values(scale.grad(&gradients).unwrap()),
+    ]
 }

@@ -36,7 +36,7 @@ pub use norm::conv_norm;
 pub use plan::{Pass, dispatches};
 
 /// What a convolution does to its input while it loads it: `activation(x * scale[c] + shift[c])`. What lies outside the
-/// grid is 0 after this.
+/// grid is 0 after this. Computed in f32; on matrix units, which multiply f16, then rounded to f16.
 #[derive(Debug, Clone)]
 pub struct Prologue {
     /// `[in]`.

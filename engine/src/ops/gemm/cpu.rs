@@ -139,7 +139,15 @@ const PART_STEPS: usize = 16;
 const WORKSPACE_BYTES: usize = 32 << 20;
 
 impl Value for f16 {
-    fn multiply(a: &[Self], b: &[Self], problem: &Problem, finish: &Finish<Self>, first: usize, y: &mut [Self], _: bool) {
+    fn multiply(
+        a: &[Self],
+        b: &[Self],
+        problem: &Problem,
+        finish: &Finish<Self>,
+        first: usize,
+        y: &mut [Self],
+        _: bool,
+    ) {
         let Problem { m, n, matrix_k, .. } = *problem;
         let depth = matrix_k.clamp(1, BLOCK_K);
         let cols = n.min((BLOCK_VALUES / 2 / depth.max(m)).max(BLOCK_COLS));
@@ -214,7 +222,13 @@ impl Block {
 }
 
 /// A part of a matrix of f16 as f32: `outer` and `k` are first and count. Laid out as the matrix itself.
-fn widen<'a>(values: &[f16], strides: Strides, outer: [usize; 2], k: [usize; 2], block: &'a mut Vec<f32>) -> Matrix<'a> {
+fn widen<'a>(
+    values: &[f16],
+    strides: Strides,
+    outer: [usize; 2],
+    k: [usize; 2],
+    block: &'a mut Vec<f32>,
+) -> Matrix<'a> {
     // Rows in memory run along the axis of stride 1.
     let by_k = strides.k == 1;
     let ([first, rows], [start, width]) = if by_k { (outer, k) } else { (k, outer) };
