@@ -73,7 +73,8 @@ fn offered(adapter: &AdapterInfo, dtype: DType) -> Vec<(TileForm, String)> {
     if adapter.kind.is_hardware() {
         let why = match (dtype, adapter.cooperative_matrix.is_empty()) {
             (DType::F16, true) => "no matrix units within reach of WGSL",
-            _ => "matrix units would round f32 to f16",
+            (DType::F16, false) => "the matrix units fail a small product",
+            _ => "matrix units multiply f16 only",
         };
         return cooperative.chain([(TileForm::Staged, why.to_owned())]).collect();
     }
@@ -229,7 +230,10 @@ pub fn kernel_variants(adapter: &AdapterInfo) -> Vec<KernelVariant> {
         }
         for &dtype in dtypes {
             let forms = offered(adapter, dtype);
-            let choice = choices.made.iter().find(|choice| choice.adapter == *adapter && choice.dtype == dtype);
+            let choice = choices
+                .made
+                .iter()
+                .find(|choice| choice.adapter == *adapter && (choice.dtype, choice.wanted) == (dtype, choices.wanted));
             let form = choice.map(|choice| choice.form);
             let (form, why) = forms
                 .into_iter()
