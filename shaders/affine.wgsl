@@ -14,16 +14,14 @@
 @group(0) @binding(4) var<storage, read_write> out: array<{{ elem }}>;
 //!include params
 //!include each_value
+//!include relu_stops
 
 fn visit(i: u32, channel: u32) {
     var value = f32(x[i]) * scale[channel] + shift[channel];
     if param(4u) == 1u {
         value += f32(residual[i]);
     }
-    if param(3u) == 1u && value <= 0.0 {
-        value = 0.0;
-    }
-    out[i] = {{ elem }}(value);
+    out[i] = {{ elem }}(select(value, 0.0, param(3u) == 1u && relu_stops(value)));
 }
 
 @compute @workgroup_size({{ workgroup_size }})

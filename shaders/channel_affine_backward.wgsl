@@ -15,6 +15,7 @@
 @group(0) @binding(5) var<storage, read_write> partials: array<vec4<f32>>;
 //!include params
 //!include partial_sums
+//!include relu_stops
 //!include channel_{{ layout }}
 
 var<private> own_scale: f32;
@@ -29,7 +30,7 @@ fn enter(channel: u32) {
 
 fn visit(sums: vec4<f32>, i: u32, row: u32, along: u32) -> vec4<f32> {
     let value = f32(x[i]);
-    let stops = is_relu && value * own_scale + own_shift <= 0.0;
+    let stops = is_relu && relu_stops(value * own_scale + own_shift);
     let passed = select(f32(gradient[i]), 0.0, stops);
     out[i] = {{ elem }}(passed * own_scale);
     return sums + vec4(passed * value, passed, 0.0, 0.0);

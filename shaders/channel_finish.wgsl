@@ -3,9 +3,9 @@
 // Bindings  0 partials vec4, as the kernels channel_*.wgsl write them   1 out f32 [results, channels]
 // Params    0 channels   1 parts   2 neighbours: partial results beside each other that are of one channel   3 step from a
 //           part to the next   4 step from a channel to the next   5 results: 1 or 2   6 epsilon f32 (moments)
-// Dispatch  one workgroup for 16 channels, 16 threads each
-// Thread t of 16 combines the partial results t, t + 16, ... in order; then halves are combined with halves. The results
-// are two sums, or mean and variance, or mean and 1 / sqrt(variance + epsilon). f32; deterministic.
+// Dispatch  one workgroup for 256 / lanes channels, with 16 lanes or 1
+// Lane t of a channel combines the partial results t, t + lanes, ... in order; then halves are combined with halves. The
+// results are two sums, or mean and variance, or mean and 1 / sqrt(variance + epsilon). f32; deterministic.
 
 @group(0) @binding(0) var<storage, read_write> partials: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<f32>;
@@ -13,7 +13,7 @@
 //!include partial_{{ partial }}
 //!include finish_{{ finish }}
 
-const LANES: u32 = 16u;
+const LANES: u32 = {{ lanes }}u;
 
 var<workgroup> lanes: array<vec4<f32>, {{ workgroup_size }}>;
 

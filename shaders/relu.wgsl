@@ -11,6 +11,7 @@
 @group(0) @binding(2) var<storage, read_write> bits: array<u32>;
 //!include params
 //!include bit_words
+//!include relu_stops
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -21,8 +22,7 @@ fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocatio
         let i = (group * 32u + k) * {{ workgroup_size }}u + thread;
         if i < n {
             let value = x[i];
-            // False for NaN.
-            let stops = value <= 0.0;
+            let stops = relu_stops(f32(value));
             y[i] = select(value, 0.0, stops);
             own |= select(1u, 0u, stops) << k;
         }

@@ -10,6 +10,7 @@
 @group(0) @binding(1) var<storage, read_write> bits: array<u32>;
 //!include params
 //!include bit_words
+//!include relu_stops
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -19,8 +20,7 @@ fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocatio
     for (var k = 0u; k < 32u; k++) {
         let i = (group * 32u + k) * {{ workgroup_size }}u + thread;
         if i < n {
-            // The comparison is false for NaN.
-            own |= select(1u, 0u, y[i] <= 0.0) << k;
+            own |= select(1u, 0u, relu_stops(f32(y[i]))) << k;
         }
     }
     let word = group * {{ workgroup_size }}u + thread;

@@ -1,6 +1,11 @@
-//! ReLU, scale and shift, moments and normalisation on the CPU and on software Vulkan, against plain loops in f64.
+//! ReLU, scale and shift, moments and normalisation on the CPU and on software Vulkan, against plain loops in
+//! f64 and PyTorch (tests/generators/norm_pool.py).
 
+use std::path::Path;
+
+use burn::store::{ModuleStore, SafetensorsStore, bridge};
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
+use occam_engine::Error;
 use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::ops::{self, Activation};
 
@@ -46,7 +51,7 @@ fn tolerance(dtype: FloatDType) -> f64 {
     if dtype == FloatDType::F16 { 1e-3 } else { 2e-6 }
 }
 
-/// `scales`: how large the terms are that each value is the sum of.
+/// `scale`: how large the terms are that each value is the sum of.
 #[track_caller]
 fn assert_near(found: &[f32], expected: &[f64], tolerance: f64, scale: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
@@ -202,5 +207,290 @@ fn affine_equals_the_formula_forward_and_backward() {
                 }
             }
         }
+    }
+}
+
+/// Mean, variance, and the gradient by x of `by_mean * mean + by_variance * variance` of every channel, in f64.
+fn moments_f64(shape: [usize; 3], x: &[f32], by: &[f32]) -> (Vec<f64>, Vec<f64>) {
+    let [batch, channels, length] = shape;
+    let n = (batch * length) as f64;
+    let of_channel = |i: usize| i / length % channels;
+    let mut moments = vec![0.0; 2 * channels];
+    x.iter().enumerate().for_each(|(i, x)| moments[of_channel(i)] += f64::from(*x) / n);
+    for (i, x) in x.iter().enumerate() {
+        let distance = f64::from(*x) - moments[of_channel(i)];
+        moments[channels + of_channel(i)] += distance * distance / n;
+    }
+    let slope = |(i, x): (usize, &f32)| {
+        let channel = of_channel(i);
+        let distance = f64::from(*x) - moments[channel];
+        (f64::from(by[channel]) + 2.0 * f64::from(by[channels + channel]) * distance) / n
+    };
+    (moments.clone(), x.iter().enumerate().map(slope).collect())
+}
+
+#[test]
+fn moments_equal_the_formula_forward_and_backward() {
+    for device in devices() {
+        for (number, shape) in SIZES.into_iter().enumerate() {
+            let [_, channels, _] = shape;
+            let mut random = Random(100 + number as u64);
+            let (x, by) = (random.values(shape.iter().product()), random.values(2 * channels));
+            let (moments, by_x) = moments_f64(shape, &x, &by);
+            for dtype in TYPES {
+                let what = format!("{shape:?} {dtype:?} on {device:?}");
+                let run = || {
+                    let x = leaf(&x, shape, dtype, &device);
+                    let moments = ops::channel_moments(x.clone()).unwrap();
+                    assert_eq!(moments.dtype(), DType::F32);
+                    let by = tensor(&by, [2, channels], FloatDType::F32, &device).autodiff();
+                    let gradients = (moments.clone() * by).sum().backward();
+                    [floats(moments), floats(x.grad(&gradients).unwrap())]
+                };
+                let found = run();
+                assert_eq!(found, run(), "{what}: two runs differ");
+                assert_near(&found[0], &moments, 2e-6, 1.0, &what);
+                // Gradients are small where channels have many values; so are the numbers of f16 below 2^-14.
+                let smallest = if dtype == FloatDType::F16 { 1e-7 } else { 0.0 };
+                let scale = by_x.iter().fold(0f64, |most, slope| most.max(slope.abs()));
+                assert_near(&found[1], &by_x, tolerance(dtype), scale + smallest / 1e-3, &format!("{what}: by x"));
+            }
+        }
+    }
+}
+
+/// A mean a thousand deviations away, over two million values: in plain f32 sums nothing would be left of the variance.
+#[test]
+fn a_large_mean_does_not_drown_the_variance() {
+    let shape = [2, 1, 1_000_000];
+    let mut random = Random(5);
+    // Three uniform numbers in [-1, 1) have variance 1. The first value, from which others might be measured, is far off.
+    let mut x: Vec<f32> = (0..2_000_000).map(|_| 1000.0 + random.next() + random.next() + random.next()).collect();
+    x[0] = 0.0;
+    let (expected, _) = moments_f64(shape, &x, &[0.0, 0.0]);
+    for device in devices() {
+        let found = floats(ops::channel_moments(tensor(&x, shape, FloatDType::F32, &device)).unwrap());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((f64::from(*found) / expected - 1.0).abs() < 1e-5, "{found}, expected {expected} on {device:?}");
+        }
+    }
+}
+
+/// What `group_norm` gives and its gradients by x, gamma and beta, in f64; the largest inverse deviation.
+struct Normal {
+    y: Vec<f64>,
+    by_x: Vec<f64>,
+    by_gamma: Vec<f64>,
+    by_beta: Vec<f64>,
+    inverse: f64,
+}
+
+const EPSILON: f32 = 1e-3;
+
+fn norm_f64(shape: [usize; 3], groups: usize, [x, gamma, beta, gradient]: [&[f32]; 4], relu: bool) -> Normal {
+    let [batch, channels, length] = shape;
+    let n = channels / groups * length;
+    let mut out = Normal {
+        y: Vec::new(),
+        by_x: Vec::new(),
+        by_gamma: vec![0.0; channels],
+        by_beta: vec![0.0; channels],
+        inverse: 0.0,
+    };
+    for row in 0..batch * groups {
+        let x: Vec<f64> = x[row * n..(row + 1) * n].iter().map(|x| f64::from(*x)).collect();
+        let mean = x.iter().sum::<f64>() / n as f64;
+        let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n as f64;
+        let inverse = 1.0 / (variance + f64::from(EPSILON)).sqrt();
+        out.inverse = out.inverse.max(inverse);
+        let channel = |i: usize| row % groups * (channels / groups) + i / length;
+        let normals: Vec<f64> = x.iter().map(|x| (x - mean) * inverse).collect();
+        let slopes: Vec<f64> = (0..n)
+            .map(|i| {
+                let (gamma, beta) = (f64::from(gamma[channel(i)]), f64::from(beta[channel(i)]));
+                let y = normals[i] * gamma + beta;
+                let passed = if relu && y <= 0.0 { 0.0 } else { f64::from(gradient[row * n + i]) };
+                out.y.push(if relu { y.max(0.0) } else { y });
+                out.by_gamma[channel(i)] += passed * normals[i];
+                out.by_beta[channel(i)] += passed;
+                passed * gamma
+            })
+            .collect();
+        let mean_slope = slopes.iter().sum::<f64>() / n as f64;
+        let mean_product = slopes.iter().zip(&normals).map(|(slope, normal)| slope * normal).sum::<f64>() / n as f64;
+        out.by_x.extend((0..n).map(|i| (slopes[i] - mean_slope - normals[i] * mean_product) * inverse));
+    }
+    out
+}
+
+/// Runs twice, and compares with the expected, in units of what each is the sum of.
+fn check_norm(
+    [x, gamma, beta, gradient]: [&[f32]; 4],
+    shape: [usize; 3],
+    dtype: FloatDType,
+    device: &Device,
+    expected: &Normal,
+    norm: impl Fn(Tensor<3>, Tensor<1>, Tensor<1>) -> Tensor<3>,
+    what: &str,
+) {
+    let channels = [shape[1]];
+    let run = || {
+        let x = leaf(x, shape, dtype, device);
+        let [gamma, beta] = [gamma, beta].map(|vector| leaf(vector, channels, FloatDType::F32, device));
+        let y = norm(x.clone(), gamma.clone(), beta.clone());
+        assert_eq!(y.dtype(), DType::from(dtype));
+        let gradient = tensor(gradient, shape, dtype, device).autodiff();
+        let gradients = (y.clone() * gradient).sum().backward();
+        let [gamma, beta] = [gamma, beta].map(|vector| floats(vector.grad(&gradients).unwrap()));
+        [floats(y), floats(x.grad(&gradients).unwrap()), gamma, beta]
+    };
+    let found = run();
+    assert_eq!(found, run(), "{what}: two runs differ");
+    let near = tolerance(dtype);
+    let terms = (shape[0] * shape[2]) as f64;
+    assert_near(&found[0], &expected.y, near, 1.0, &format!("{what}: y"));
+    assert_near(&found[1], &expected.by_x, near, 2.0 * expected.inverse, &format!("{what}: by x"));
+    assert_near(&found[2], &expected.by_gamma, 1e-6, terms, &format!("{what}: by gamma"));
+    assert_near(&found[3], &expected.by_beta, 1e-6, terms, &format!("{what}: by beta"));
+}
+
+#[test]
+fn group_norm_equals_the_formula_forward_and_backward() {
+    let cases = [
+        ([1, 1, 1], 1),
+        ([2, 4, 5], 2),
+        ([1, 6, 33], 3),
+        ([3, 4, 255], 4),
+        ([2, 2, 20_001], 1),
+        ([2, 6, 1500], 2),
+        ([1, 3, 40_000], 3),
+        ([9, 8, 3], 2),
+        ([300, 6, 2], 1),
+    ];
+    for device in devices() {
+        for (number, (shape, groups)) in cases.into_iter().enumerate() {
+            let mut random = Random(200 + number as u64);
+            let n = shape.iter().product();
+            let [x, gradient] = [(); 2].map(|()| random.values(n));
+            let [mut gamma, beta] = [(); 2].map(|()| random.values(shape[1]));
+            // The input cannot be had back from what a gamma of 0 gives.
+            gamma[shape[1] - 1] = 0.0;
+            let all = [&x[..], &gamma, &beta, &gradient];
+            for activation in [Activation::Identity, Activation::Relu] {
+                let expected = norm_f64(shape, groups, all, activation == Activation::Relu);
+                for dtype in TYPES {
+                    let what = format!("{shape:?} in {groups} groups, {dtype:?} {activation:?} on {device:?}");
+                    let norm = |x: Tensor<3>, gamma, beta| {
+                        ops::group_norm(x, groups, gamma, beta, EPSILON, activation).unwrap()
+                    };
+                    check_norm(all, shape, dtype, &device, &expected, norm, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn layer_norm_equals_the_formula_forward_and_backward() {
+    for device in devices() {
+        for (number, [rows, features]) in
+            [[1, 1], [1, 7], [5, 300], [259, 16], [3, 4097], [20, 1025]].into_iter().enumerate()
+        {
+            let shape = [rows, features, 1];
+            let mut random = Random(300 + number as u64);
+            let [x, gradient] = [(); 2].map(|()| random.values(rows * features));
+            let [gamma, beta] = [(); 2].map(|()| random.values(features));
+            let all = [&x[..], &gamma, &beta, &gradient];
+            let expected = norm_f64(shape, 1, all, true);
+            for dtype in TYPES {
+                let norm = |x: Tensor<3>, gamma, beta| {
+                    let y = ops::layer_norm(x.reshape([rows, features]), gamma, beta, EPSILON, Activation::Relu);
+                    y.unwrap().reshape(shape)
+                };
+                let what = format!("{rows}x{features} {dtype:?} on {device:?}");
+                check_norm(all, shape, dtype, &device, &expected, norm, &what);
+            }
+        }
+    }
+}
+
+/// Golden file of tests/generators/norm_pool.py.
+#[test]
+fn norms_and_relu_equal_pytorch() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/norm_pool.safetensors");
+    let mut store = SafetensorsStore::from_file(path);
+    let all = store.get_all_tensors().unwrap();
+    let data = |name: String| bridge::to_data(&all[&name]).unwrap();
+    let epsilon = 1e-5;
+    for device in devices() {
+        for case in ["batch", "group", "layer"] {
+            let read = |name: &str| data(format!("{case}.{name}")).try_to_vec::<f32>().unwrap();
+            let wide = |name: &str| read(name).into_iter().map(f64::from).collect();
+            let [y, by_x, by_gamma, by_beta] = ["y", "by_x", "by_gamma", "by_beta"].map(wide);
+            let expected = Normal { y, by_x, by_gamma, by_beta, inverse: 1.0 };
+            let shape = if case == "layer" { [9, 21, 1] } else { [3, 4, 35] };
+            let norm = |x: Tensor<3>, gamma: Tensor<1>, beta: Tensor<1>| match case {
+                "group" => ops::group_norm(x, 2, gamma, beta, epsilon, Activation::Relu).unwrap(),
+                "layer" => {
+                    let y = ops::layer_norm(x.reshape([9, 21]), gamma, beta, epsilon, Activation::Relu);
+                    y.unwrap().reshape(shape)
+                }
+                // As a network's layer does: statistics, then scale and shift from them.
+                _ => {
+                    let moments = ops::channel_moments(x.clone()).unwrap();
+                    let [mean, variance] = [0, 1].map(|row| moments.clone().slice(row..row + 1).reshape([4]));
+                    let scale = gamma / (variance + epsilon).sqrt();
+                    let shift = beta - mean * scale.clone();
+                    ops::affine(x, scale, shift, None, Activation::Relu).unwrap()
+                }
+            };
+            let [x, gamma, beta, gradient] = ["x", "gamma", "beta", "gradient"].map(read);
+            for dtype in TYPES {
+                let what = format!("{case} {dtype:?} on {device:?}");
+                // The gradients by x of statistics and of scale are each rounded in f16.
+                check_norm([&x, &gamma, &beta, &gradient], shape, dtype, &device, &expected, norm, &what);
+            }
+        }
+        let read = |name: &str| data(format!("relu.{name}")).try_to_vec::<f32>().unwrap();
+        let x = leaf(&read("x"), [40], FloatDType::F32, &device);
+        let y = ops::relu(x.clone());
+        let gradient = tensor(&read("gradient"), [40], FloatDType::F32, &device).autodiff();
+        let by_x = floats(x.grad(&(y.clone() * gradient).sum().backward()).unwrap());
+        let same = |(a, b): (&f32, &f32)| a == b || a.is_nan() && b.is_nan();
+        assert!(floats(y).iter().zip(&read("y")).all(same), "relu on {device:?}");
+        assert_eq!(by_x, read("by_x"), "gradient of relu on {device:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    let device = Device::flex();
+    let x = || Tensor::<3>::zeros([2, 6, 4], &device);
+    let ones = |n: usize| Tensor::<1>::ones([n], &device);
+    let none = Activation::Identity;
+    let double = || Tensor::<3>::zeros([2, 6, 4], (&device, DType::F64));
+    for (error, part) in [
+        (ops::affine(x(), ones(5), ones(6), None, none).err(), "affine: scale has 5 values, expected 6"),
+        (ops::affine(x(), ones(6), ones(1), None, none).err(), "affine: shift has 1 values, expected 6"),
+        (
+            ops::affine(x(), ones(6), ones(6), Some(Tensor::zeros([2, 6, 5], &device)), none).err(),
+            "the residual is [2, 6, 5]",
+        ),
+        (ops::affine(x(), ones(6), ones(6), Some(double()), none).err(), "F64"),
+        (ops::affine(double(), ones(6), ones(6), None, none).err(), "F64"),
+        (ops::channel_moments(Tensor::zeros([0, 6, 4], &device)).err(), "[0, 6, 4] has no values"),
+        (ops::channel_moments(double()).err(), "channel_moments"),
+        (ops::group_norm(x(), 4, ones(6), ones(6), 1e-5, none).err(), "4 groups of 6 channels"),
+        (ops::group_norm(x(), 0, ones(6), ones(6), 1e-5, none).err(), "0 groups"),
+        (ops::group_norm(x(), 2, ones(6), ones(7), 1e-5, none).err(), "group_norm: beta has 7 values"),
+        (ops::group_norm(x(), 2, ones(6), ones(6), 0.0, none).err(), "epsilon is 0"),
+        (ops::group_norm(Tensor::zeros([2, 6, 0], &device), 2, ones(6), ones(6), 1e-5, none).err(), "no values"),
+        (
+            ops::layer_norm(Tensor::zeros([3, 4], &device), ones(3), ones(4), 1e-5, none).err(),
+            "layer_norm: gamma has 3",
+        ),
+    ] {
+        let Some(Error::Usage(text)) = error else { panic!("{error:?}, expected {part}") };
+        assert!(text.contains(part), "{text}, expected {part}");
     }
 }

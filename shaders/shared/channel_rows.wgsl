@@ -29,10 +29,9 @@ fn reduce(group: u32, thread: u32) {
             sums = visit(sums, (row * channels + channel) * length + along, row, along);
             row += rows;
             along += rest;
-            if along >= length {
-                along -= length;
-                row++;
-            }
+            let carry = select(0u, 1u, along >= length);
+            along -= carry * length;
+            row += carry;
         }
     }
     sums = close(sums);

@@ -17,12 +17,9 @@ fn each_value(group: u32, thread: u32) {
         visit(i, channel);
         along += rest;
         channel += rows;
-        if along >= length {
-            along -= length;
-            channel++;
-        }
-        if channel >= channels {
-            channel -= channels;
-        }
+        let carry = select(0u, 1u, along >= length);
+        along -= carry * length;
+        channel += carry;
+        channel -= select(0u, channels, channel >= channels);
     }
 }

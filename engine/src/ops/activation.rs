@@ -97,12 +97,13 @@ impl ReluOps for Flex {
             let (y, bits) = match x.try_storage_mut::<T>() {
                 // Nobody else holds it: in place.
                 Some(own) if own.len() == shape.num_elements() => {
-                    let bits = relu_in_place(own);
+                    let bits = relu_cpu(None, own);
                     (x, bits)
                 }
                 _ => {
-                    let mut y = values::<T>(&x).to_vec();
-                    let bits = relu_in_place(&mut y);
+                    let x = values::<T>(&x);
+                    let mut y = vec![T::default(); x.len()];
+                    let bits = relu_cpu(Some(x), &mut y);
                     (tensor(y, shape), bits)
                 }
             };
@@ -196,30 +197,31 @@ fn word(values: &[f32]) -> u32 {
     values.iter().zip(&BITS).fold(0, |word, (value, bit)| word | if passes(*value) { *bit } else { 0 })
 }
 
-/// ReLU in place, and the bits of its values.
-fn relu_in_place<T: Element>(y: &mut [T]) -> Vec<u32> {
+/// ReLU of `x` into `y`, or of `y` in place without, and the bits of its values.
+fn relu_cpu<T: Element>(x: Option<&[T]>, y: &mut [T]) -> Vec<u32> {
     let mut bits = vec![0; y.len().div_ceil(32)];
-    y.par_chunks_mut(TASK).zip(bits.par_chunks_mut(TASK / 32)).for_each(|(y, bits)| {
+    y.par_chunks_mut(TASK).zip(bits.par_chunks_mut(TASK / 32)).enumerate().for_each(|(task, (y, bits))| {
         let mut buffer = [0.0; BLOCK];
-        for (y, bits) in y.chunks_mut(BLOCK).zip(bits.chunks_mut(BLOCK / 32)) {
-            let x = T::widen(y, &mut buffer);
-            for (bits, x) in bits.iter_mut().zip(x.chunks(32)) {
-                *bits = word(x);
+        for (block, (y, bits)) in y.chunks_mut(BLOCK).zip(bits.chunks_mut(BLOCK / 32)).enumerate() {
+            if let Some(x) = x {
+                y.copy_from_slice(&x[task * TASK + block * BLOCK..][..y.len()]);
+            }
+            let values = T::widen(y, &mut buffer[..y.len()]);
+            for (bits, values) in bits.iter_mut().zip(values.chunks(32)) {
+                *bits = word(values);
             }
             for (y, bits) in y.chunks_mut(32).zip(bits) {
-                mask(y, *bits);
+                y.iter_mut().zip(&BITS).for_each(|(y, bit)| *y = y.keep(mask(*bits, *bit)));
             }
         }
     });
     bits
 }
 
-/// Sets at most 32 values to zero where their bit is not set.
+/// All ones where the bit is set, else 0.
 #[inline]
-fn mask<T: Element>(values: &mut [T], word: u32) {
-    for (value, bit) in values.iter_mut().zip(&BITS) {
-        *value = if word & bit == 0 { T::zeroed() } else { *value };
-    }
+fn mask(word: u32, bit: u32) -> u32 {
+    u32::from(word & bit != 0).wrapping_neg()
 }
 
 /// [`ReluOps::relu_bits`] of a slice.
@@ -228,7 +230,7 @@ fn relu_bits_cpu<T: Element>(y: &[T]) -> Vec<u32> {
     y.par_chunks(TASK).zip(bits.par_chunks_mut(TASK / 32)).for_each(|(y, bits)| {
         let mut buffer = [0.0; BLOCK];
         for (y, bits) in y.chunks(BLOCK).zip(bits.chunks_mut(BLOCK / 32)) {
-            for (bits, y) in bits.iter_mut().zip(T::widen(y, &mut buffer).chunks(32)) {
+            for (bits, y) in bits.iter_mut().zip(T::widen(y, &mut buffer[..y.len()]).chunks(32)) {
                 *bits = word(y);
             }
         }
@@ -243,7 +245,7 @@ fn relu_bits_apply_cpu<T: Element>(gradient: &[T], bits: &[u32]) -> Vec<T> {
     tasks.for_each(|((out, gradient), bits)| {
         for ((out, gradient), bits) in out.chunks_mut(32).zip(gradient.chunks(32)).zip(bits) {
             for ((out, gradient), bit) in out.iter_mut().zip(gradient).zip(&BITS) {
-                *out = if bits & bit == 0 { T::zeroed() } else { *gradient };
+                *out = gradient.keep(mask(*bits, *bit));
             }
         }
     });

@@ -12,7 +12,9 @@ use burn::tensor::{FloatDType, Slice, Tensor};
 
 use super::Activation;
 use super::activation::{ReluOps, relu_value};
-use super::channels::{Channels, EACH_VALUE, Finish, check, check_like, check_vector, lane_sums, reduce_cube, visit};
+use super::channels::{
+    At, Channels, EACH_VALUE, Finish, check, check_like, check_vector, lane_sums, reduce_cube, visit,
+};
 use super::element::{tensor, values, with_element};
 use crate::Result;
 use crate::gpu::{self, Buffer, shader};
@@ -218,8 +220,8 @@ impl AffineOps for Flex {
             let sums = visit(sizes, inputs, Some(&mut out), |channel, [x, gradient], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 // In place of the result first, so that the sums need not ask again what ReLU stops.
-                for ((out, x), gradient) in out.iter_mut().zip(x).zip(gradient) {
-                    *out = if is_relu && x * scale + shift <= 0.0 { 0.0 } else { *gradient };
+                for ((out, x), &gradient) in out.iter_mut().zip(x).zip(gradient) {
+                    *out = if is_relu && x * scale + shift <= 0.0 { 0.0 } else { gradient };
                 }
                 let sums = lane_sums([x, out], |[x, gradient]| [gradient * x, gradient]);
                 out.iter_mut().for_each(|out| *out *= scale);

@@ -5,40 +5,60 @@ use burn::tensor::{Bytes, Shape};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// Values that are widened at once: 4 KiB in f32, well inside the first cache.
+/// Values that most operations widen at once: 4 KiB in f32, well inside the first cache.
 pub(crate) const BLOCK: usize = 1024;
 
 pub(crate) trait Element: burn::tensor::Element + bytemuck::Pod {
-    /// At most [`BLOCK`] values as f32, in `buffer` unless they are f32 already.
-    fn widen<'a>(values: &'a [Self], buffer: &'a mut [f32; BLOCK]) -> &'a [f32];
+    /// The values as f32: in `buffer`, which must be as long, unless they are f32 already.
+    fn widen<'a>(values: &'a [Self], buffer: &'a mut [f32]) -> &'a [f32];
 
-    /// Stores what `fill` writes, rounded; at most [`BLOCK`] values.
+    /// Stores what `fill` writes over all of a slice, rounded.
     fn store<R>(out: &mut [Self], fill: impl FnOnce(&mut [f32]) -> R) -> R;
+
+    /// The value if the mask is all ones, 0 if it is 0: without a branch, which random bits would make slow.
+    #[must_use]
+    fn keep(self, mask: u32) -> Self;
 }
 
 impl Element for f32 {
-    fn widen<'a>(values: &'a [Self], _: &'a mut [f32; BLOCK]) -> &'a [f32] {
+    fn widen<'a>(values: &'a [Self], _: &'a mut [f32]) -> &'a [f32] {
         values
     }
 
     fn store<R>(out: &mut [Self], fill: impl FnOnce(&mut [f32]) -> R) -> R {
         fill(out)
     }
+
+    #[inline]
+    fn keep(self, mask: u32) -> Self {
+        Self::from_bits(self.to_bits() & mask)
+    }
 }
 
 impl Element for f16 {
-    fn widen<'a>(values: &'a [Self], buffer: &'a mut [f32; BLOCK]) -> &'a [f32] {
+    fn widen<'a>(values: &'a [Self], buffer: &'a mut [f32]) -> &'a [f32] {
         let buffer = &mut buffer[..values.len()];
         values.convert_to_f32_slice(buffer);
         buffer
     }
 
     fn store<R>(out: &mut [Self], fill: impl FnOnce(&mut [f32]) -> R) -> R {
-        let mut buffer = [0.0; BLOCK];
-        let buffer = &mut buffer[..out.len()];
+        let (mut block, mut long);
+        let buffer = if out.len() <= BLOCK {
+            block = [0.0; BLOCK];
+            &mut block[..out.len()]
+        } else {
+            long = vec![0.0; out.len()];
+            &mut long[..]
+        };
         let result = fill(buffer);
         out.convert_from_f32_slice(buffer);
         result
+    }
+
+    #[inline]
+    fn keep(self, mask: u32) -> Self {
+        Self::from_bits(self.to_bits() & mask as u16)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Shaders of operations on `[batch, channels, length]`: ReLU, scale and shift, sums, moments.
+//! Shaders of the operations between convolutions: ReLU, scale and shift, sums and moments of channels, normalisation,
+//! pooling.
 
 use burn::tensor::DType;
 
@@ -17,8 +18,10 @@ pub fn element(dtype: DType) -> &'static Permutation {
 pub enum ChannelLayout {
     /// A workgroup a part of a channel.
     Rows,
-    /// 16 threads a part of a channel.
+    /// 16 threads a channel.
     ShortRows,
+    /// 4 threads a channel.
+    TinyRows,
     /// Threads go down the columns of `[batch, channels * length]`.
     Columns,
 }
@@ -31,6 +34,11 @@ const CHANNELS: &[Permutation] = &[
         "short rows f16",
         &[("elem", "f16"), ("enable", "enable f16;"), ("layout", "rows"), ("lanes", "16")],
     ),
+    Permutation::new("tiny rows f32", &[("elem", "f32"), ("enable", ""), ("layout", "rows"), ("lanes", "4")]),
+    Permutation::new(
+        "tiny rows f16",
+        &[("elem", "f16"), ("enable", "enable f16;"), ("layout", "rows"), ("lanes", "4")],
+    ),
     Permutation::new("columns f32", &[("elem", "f32"), ("enable", ""), ("layout", "columns")]),
     Permutation::new("columns f16", &[("elem", "f16"), ("enable", "enable f16;"), ("layout", "columns")]),
 ];
@@ -41,7 +49,8 @@ impl ChannelLayout {
         let layout = match self {
             Self::Rows => 0,
             Self::ShortRows => 2,
-            Self::Columns => 4,
+            Self::TinyRows => 4,
+            Self::Columns => 6,
         };
         &CHANNELS[layout + usize::from(dtype == DType::F16)]
     }
@@ -78,14 +87,50 @@ pub const CHANNEL_MOMENTS_BACKWARD: Shader = streaming(
     4,
 );
 
-pub const FINISH_SUMS: Permutation = Permutation::new("sums", &[("partial", "sums"), ("finish", "sums")]);
-pub const FINISH_MOMENTS: Permutation = Permutation::new("moments", &[("partial", "moments"), ("finish", "moments")]);
-pub const FINISH_INVERSE: Permutation = Permutation::new("inverse", &[("partial", "moments"), ("finish", "inverse")]);
+pub const GROUP_NORM: Shader =
+    streaming("group_norm", include_str!("../../../../shaders/group_norm.wgsl"), ELEMENTS, 4);
+pub const GROUP_NORM_SUMS: Shader =
+    streaming("group_norm_sums", include_str!("../../../../shaders/group_norm_sums.wgsl"), CHANNELS, 5);
+pub const GROUP_NORM_BACKWARD: Shader =
+    streaming("group_norm_backward", include_str!("../../../../shaders/group_norm_backward.wgsl"), CHANNELS, 7);
+
+/// Shaders of [`crate::ops::max_pool`]; the operation says how many groups one dispatch may have, as windows differ.
+pub const MAX_POOL: Shader = pool("max_pool", include_str!("../../../../shaders/max_pool.wgsl"));
+pub const MAX_POOL_BACKWARD: Shader =
+    pool("max_pool_backward", include_str!("../../../../shaders/max_pool_backward.wgsl"));
+
+const fn pool(name: &'static str, text: &'static str) -> Shader {
+    Shader { name, text, permutations: ELEMENTS, workgroup_size: 256, buffers: 3, max_groups: 65_535 }
+}
+
+/// What partial results of channels become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishKind {
+    Sums,
+    Moments,
+    Inverse,
+}
+
+const FINISHES: &[Permutation] = &[
+    Permutation::new("sums", &[("partial", "sums"), ("finish", "sums"), ("lanes", "16")]),
+    Permutation::new("sums of few", &[("partial", "sums"), ("finish", "sums"), ("lanes", "1")]),
+    Permutation::new("moments", &[("partial", "moments"), ("finish", "moments"), ("lanes", "16")]),
+    Permutation::new("moments of few", &[("partial", "moments"), ("finish", "moments"), ("lanes", "1")]),
+    Permutation::new("inverse", &[("partial", "moments"), ("finish", "inverse"), ("lanes", "16")]),
+    Permutation::new("inverse of few", &[("partial", "moments"), ("finish", "inverse"), ("lanes", "1")]),
+];
+
+impl FinishKind {
+    /// The permutation of [`CHANNEL_FINISH`] with 16 lanes a channel, or with 1 where its partial results are few.
+    pub fn permutation(self, are_few: bool) -> &'static Permutation {
+        &FINISHES[2 * self as usize + usize::from(are_few)]
+    }
+}
 
 pub const CHANNEL_FINISH: Shader = Shader {
     name: "channel_finish",
     text: include_str!("../../../../shaders/channel_finish.wgsl"),
-    permutations: &[FINISH_SUMS, FINISH_MOMENTS, FINISH_INVERSE],
+    permutations: FINISHES,
     workgroup_size: 256,
     buffers: 2,
     max_groups: 8_192,

@@ -34,14 +34,17 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Of a block; distances are taken from its first value, so that no large mean drowns the variance.
+    /// Of a block; distances are taken from its own mean, so that no large one drowns the variance.
     pub fn of(block: &[f32]) -> Self {
-        let Some(first) = block.first() else { return Self::default() };
-        let distances = |value: f32| value - first;
-        let [sum, squares] = lane_sums([block], |[value]| [distances(value), distances(value) * distances(value)]);
+        if block.is_empty() {
+            return Self::default();
+        }
         let count = block.len() as f64;
+        let [sum, _] = lane_sums([block], |[value]| [value, 0.0]);
+        let near = (sum / count) as f32;
+        let [sum, squares] = lane_sums([block], |[value]| [value - near, (value - near) * (value - near)]);
         let mean = sum / count;
-        Self { count, mean: f64::from(*first) + mean, squares: (squares - sum * mean).max(0.0) }
+        Self { count, mean: f64::from(near) + mean, squares: (squares - sum * mean).max(0.0) }
     }
 
     pub fn variance(self) -> f64 {
@@ -84,7 +87,15 @@ pub(crate) fn lane_sums<const IN: usize>(blocks: [&[f32]; IN], of: impl Fn([f32;
         lanes[0][place - whole] += a;
         lanes[1][place - whole] += b;
     }
-    lanes.map(|lanes| lanes.into_iter().map(f64::from).sum())
+    lanes.map(|lanes| {
+        let mut sums = lanes.map(f64::from);
+        for reach in [8, 4, 2, 1] {
+            for lane in 0..reach {
+                sums[lane] += sums[lane + reach];
+            }
+        }
+        sums[0]
+    })
 }
 
 /// Calls `block` with blocks of every channel, at most [`BLOCK`] values each: the channel, the values of each input, and
@@ -123,11 +134,12 @@ fn rows<T: Element, P: Partial, const IN: usize>(
         .map(|task| {
             let (row, begin) = (task / row_tasks, task % row_tasks * TASK);
             let end = (begin + TASK).min(length);
-            (row % channels, row * length + begin..row * length + end, out.take(end - begin))
+            (row, row * length + begin..row * length + end, out.take(end - begin))
         })
         .collect();
     let buffers = || [[0.0; BLOCK]; IN];
-    let visit = |buffers: &mut [[f32; BLOCK]; IN], (channel, range, out): (usize, std::ops::Range<usize>, &mut [T])| {
+    let visit = |buffers: &mut [[f32; BLOCK]; IN], (row, range, out): (usize, std::ops::Range<usize>, &mut [T])| {
+        let channel = row % channels;
         let mut partial = P::default();
         let mut out = Pieces(Some(out).filter(|out| !out.is_empty()));
         for begin in range.clone().step_by(BLOCK) {

@@ -6,15 +6,16 @@ use burn::backend::wgpu::CubeTensor;
 use burn::tensor::{DType, FloatDType};
 
 use super::Channels;
-use crate::gpu::shader::{self, ChannelLayout, Shader};
+use crate::gpu::shader::{self, ChannelLayout, FinishKind, Shader};
 use crate::gpu::{self, Buffer};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
 /// Values that a thread takes one after the other.
 const THREAD_VALUES: usize = 64;
-/// Threads of a channel in [`ChannelLayout::ShortRows`] and in `channel_finish.wgsl`.
-const LANES: usize = 16;
+/// Partial results of a channel that one thread of `channel_finish.wgsl` takes; of more, 16 threads take some each.
+const FEW: usize = 4;
+const FINISH_LANES: usize = 16;
 
 /// What partial results become.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +53,11 @@ impl Cut {
             return Self { layout: ChannelLayout::Columns, parts, part, groups, partials: parts * columns, steps };
         }
         let values = sizes.values();
-        let lanes = if values <= LANES * THREAD_VALUES { LANES } else { THREADS };
-        let layout = if lanes == LANES { ChannelLayout::ShortRows } else { ChannelLayout::Rows };
+        let (layout, lanes) = match values.div_ceil(THREAD_VALUES) {
+            ..=4 => (ChannelLayout::TinyRows, 4),
+            ..=16 => (ChannelLayout::ShortRows, 16),
+            _ => (ChannelLayout::Rows, THREADS),
+        };
         let part = lanes * THREAD_VALUES;
         let parts = values.div_ceil(part);
         let groups = (channels * parts).div_ceil(THREADS / lanes);
@@ -78,10 +82,10 @@ pub(crate) fn reduce_cube(
     finish: Finish,
 ) -> CubeTensor {
     let like = buffers[0].tensor();
-    let (results, permutation, epsilon) = match finish {
-        Finish::Sums(results) => (results, &shader::FINISH_SUMS, 0.0),
-        Finish::Moments => (2, &shader::FINISH_MOMENTS, 0.0),
-        Finish::Inverse { epsilon } => (2, &shader::FINISH_INVERSE, epsilon),
+    let (results, kind, epsilon) = match finish {
+        Finish::Sums(results) => (results, FinishKind::Sums, 0.0),
+        Finish::Moments => (2, FinishKind::Moments, 0.0),
+        Finish::Inverse { epsilon } => (2, FinishKind::Inverse, epsilon),
     };
     if sizes.values() == 0 || sizes.channels == 0 {
         return Cube::float_zeros([results, sizes.channels].into(), &like.device, FloatDType::F32);
@@ -98,7 +102,10 @@ pub(crate) fn reduce_cube(
     let [neighbours, to_part, to_channel] = cut.steps;
     let words = [sizes.channels, cut.parts, neighbours, to_part, to_channel, results].map(|word| word as u32);
     let words = [&words[..], &[epsilon.to_bits()]].concat();
-    let groups = sizes.channels.div_ceil(THREADS / LANES) as u32;
-    gpu::launch(&shader::CHANNEL_FINISH, permutation, &[Buffer::Read(&partials), Buffer::Write(&out)], &words, groups);
+    let are_few = cut.parts * neighbours <= FEW;
+    let group_channels = if are_few { THREADS } else { THREADS / FINISH_LANES };
+    let groups = sizes.channels.div_ceil(group_channels) as u32;
+    let buffers = [Buffer::Read(&partials), Buffer::Write(&out)];
+    gpu::launch(&shader::CHANNEL_FINISH, kind.permutation(are_few), &buffers, &words, groups);
     out
 }
