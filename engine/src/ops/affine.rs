@@ -12,9 +12,7 @@ use burn::tensor::{FloatDType, Slice, Tensor};
 
 use super::Activation;
 use super::activation::{ReluOps, relu_value};
-use super::channels::{
-    At, Channels, EACH_VALUE, Finish, check, check_like, check_vector, lane_sums, reduce_cube, visit,
-};
+use super::channels::{Channels, EACH_VALUE, Finish, check, check_like, check_vector, lane_sums, reduce_cube, visit};
 use super::element::{tensor, values, with_element};
 use crate::Result;
 use crate::gpu::{self, Buffer, shader};
