@@ -18,7 +18,10 @@ pub fn header(about: &About, cases: usize, out: Output) -> io::Result<()> {
     out.line(format!("device  {}", about.device))?;
     let autotune = if about.autotune { "on: its kernels are chosen by trial for each shape" } else { "off" };
     out.line(format!("beside  Burn {}, autotune {autotune}", about.burn))?;
-    out.line(format!("cases   {}; times are medians, ratio 2.00 is twice as fast as Burn's", human::count(cases)))
+    out.line(format!(
+        "cases   {}; times are medians, ratio 2.00 is twice as fast as Burn's; best: of the fastest runs",
+        human::count(cases)
+    ))
 }
 
 pub fn report(report: &Report, gpu: bool, out: Output) -> io::Result<()> {
@@ -83,7 +86,7 @@ fn gain(autotune: bool, gpu: bool, slow: usize) -> String {
 
 fn table(rows: &[Row]) -> Table {
     let dispatched = rows.iter().any(|row| row.longest_dispatch_s.is_some());
-    let header = ["layer", "operation", "ms", "Burn ms", "ratio", "GFLOP/s", "GB/s", "MFLOP", "MB"];
+    let header = ["layer", "operation", "ms", "Burn ms", "ratio", "best", "GFLOP/s", "GB/s", "MFLOP", "MB"];
     let header = header.into_iter().chain(dispatched.then_some("longest ms")).map(String::from).collect();
     let mut table = Table::with_header(header).left(&[1]);
     for row in rows {
@@ -93,6 +96,7 @@ fn table(rows: &[Row]) -> Table {
             cell(row.ours.map(|timing| timing.seconds * 1e3)),
             cell(row.burns.map(|timing| timing.seconds * 1e3)),
             row.ratio().map_or_else(|| "-".into(), ratio),
+            row.fastest_ratio().map_or_else(|| "-".into(), ratio),
             cell(row.flops_per_second().map(|speed| speed / 1e9)),
             cell(row.bytes_per_second().map(|speed| speed / 1e9)),
             cell(row.flops.map(|flops| flops as f64 / 1e6)),
@@ -134,6 +138,7 @@ pub fn row_json(row: &Row) -> Value {
     value["event"] = "case".into();
     value["name"] = row.name().into();
     value["ratio"] = json!(row.ratio());
+    value["fastest_ratio"] = json!(row.fastest_ratio());
     value["flops_per_second"] = json!(row.flops_per_second());
     value["bytes_per_second"] = json!(row.bytes_per_second());
     value

@@ -63,6 +63,8 @@ pub struct Row {
 pub struct Timing {
     /// Median of one run.
     pub seconds: f64,
+    /// The fastest sample: what a busy machine disturbs least.
+    pub fastest_seconds: f64,
     pub runs: usize,
 }
 
@@ -75,6 +77,11 @@ impl Row {
     /// How many times as fast as Burn's operation ours is.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.burns?.seconds / self.ours?.seconds)
+    }
+
+    /// The same of the fastest samples.
+    pub fn fastest_ratio(&self) -> Option<f64> {
+        Some(self.burns?.fastest_seconds / self.ours?.fastest_seconds)
     }
 
     pub fn flops_per_second(&self) -> Option<f64> {
@@ -136,7 +143,7 @@ pub(super) mod tests {
     use super::*;
 
     pub fn row(layer: &str, ours: f64, burns: f64) -> Row {
-        let timing = |seconds| Some(Timing { seconds, runs: 3 });
+        let timing = |seconds| Some(Timing { seconds, fastest_seconds: seconds / 2.0, runs: 3 });
         Row {
             network: "unet".into(),
             layer: layer.into(),
@@ -199,7 +206,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bad.json");
         let mut broken = report(vec![row("a", 1.0, 1.0)]);
-        broken.cases[0].ours = Some(Timing { seconds: 0.0, runs: 1 });
+        broken.cases[0].ours = Some(Timing { seconds: 0.0, fastest_seconds: 0.0, runs: 1 });
         let mut other = report(Vec::new());
         other.kind = "something else".into();
         let text = |report: &Report| serde_json::to_string(report).unwrap();
