@@ -37,7 +37,10 @@ pub fn report(report: &Report, gpu: bool, out: Output) -> io::Result<()> {
         // Written so that a difference that is no number is told too.
         if row.precision == "f32" && row.difference.is_some_and(|apart| !(apart <= APART)) {
             let apart = row.difference.unwrap_or(f64::NAN);
-            Output::warning(format!("{}: the results differ by {apart:.1e} of the largest value", row.name()));
+            Output::warning(format!(
+                "{}: the results differ by {apart:.1e} of the largest value, so one of the two is wrong",
+                row.name()
+            ));
         }
     }
     let slow = report.slower_than(LISTED_BELOW);

@@ -9,19 +9,54 @@ use crate::ops::gemm::Layout;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `[batch, M, K]` times `[batch, K, N]`; a transposed operand lies the other way round in memory.
-    Gemm { batch: usize, m: usize, n: usize, k: usize, a: Layout, b: Layout },
+    Gemm {
+        batch: usize,
+        m: usize,
+        n: usize,
+        k: usize,
+        a: Layout,
+        b: Layout,
+    },
     /// `planes`: depth 1, for which Burn has an operation of its own.
-    Conv { geometry: ConvGeometry, planes: bool },
+    Conv {
+        geometry: ConvGeometry,
+        planes: bool,
+    },
     /// The geometry is that of the convolution whose input gradient this is.
-    ConvTransposed { geometry: ConvGeometry, planes: bool },
+    ConvTransposed {
+        geometry: ConvGeometry,
+        planes: bool,
+    },
     /// Over `[batch, channels, length]`, as everything below.
-    Relu { shape: [usize; 3] },
+    Relu {
+        shape: [usize; 3],
+    },
     /// Mean and variance of each channel.
-    ChannelMoments { shape: [usize; 3] },
+    ChannelMoments {
+        shape: [usize; 3],
+    },
     /// `relu(x * scale + shift)`, the second half of a batch norm.
-    AffineRelu { shape: [usize; 3] },
+    AffineRelu {
+        shape: [usize; 3],
+    },
     /// With the statistics of the batch, and ReLU.
-    BatchNormRelu { shape: [usize; 3] },
+    BatchNormRelu {
+        shape: [usize; 3],
+    },
+    GroupNormRelu {
+        shape: [usize; 3],
+        groups: usize,
+    },
+    /// Rows of `[rows, channels]`, and ReLU.
+    LayerNormRelu {
+        rows: usize,
+        channels: usize,
+    },
+    /// Windows of this size, beside each other; `[batch, channels, sides]`.
+    MaxPool {
+        shape: [usize; 5],
+        window: [usize; 3],
+    },
 }
 
 /// Which part of training an operation is timed in.
@@ -80,6 +115,9 @@ impl Operation {
             Self::ChannelMoments { .. } => "channel moments".into(),
             Self::AffineRelu { .. } => "affine + relu".into(),
             Self::BatchNormRelu { .. } => "batch norm + relu".into(),
+            Self::GroupNormRelu { .. } => "group norm + relu".into(),
+            Self::LayerNormRelu { .. } => "layer norm + relu".into(),
+            Self::MaxPool { .. } => "max pool".into(),
         }
     }
 
@@ -93,6 +131,9 @@ impl Operation {
             | Self::ChannelMoments { shape }
             | Self::AffineRelu { shape }
             | Self::BatchNormRelu { shape } => by(shape),
+            Self::GroupNormRelu { shape, groups } => format!("{}, {groups} groups", by(shape)),
+            Self::LayerNormRelu { rows, channels } => by(&[*rows, *channels]),
+            Self::MaxPool { shape, window } => format!("{}, window {}", by(shape), by(window)),
         }
     }
 
@@ -126,7 +167,11 @@ impl Operation {
             Self::Relu { shape } => len(shape) * if step { 4 } else { 2 },
             Self::ChannelMoments { shape } => len(shape) * if step { 3 } else { 1 },
             // Backward reads input and gradient, and writes a gradient.
-            Self::AffineRelu { shape } | Self::BatchNormRelu { shape } => len(shape) * if step { 5 } else { 2 },
+            Self::AffineRelu { shape } | Self::BatchNormRelu { shape } | Self::GroupNormRelu { shape, .. } => {
+                len(shape) * if step { 5 } else { 2 }
+            }
+            Self::LayerNormRelu { rows, channels } => rows * channels * if step { 5 } else { 2 },
+            Self::MaxPool { shape, window } => (len(shape) + len(shape) / len(window)) * if step { 2 } else { 1 },
         };
         (values * value_bytes) as u64
     }

@@ -1,9 +1,12 @@
 //! Norms, activations and pooling, ours and Burn's. Their backward passes are parts of autodiff and timed through it, with
 //! the forward pass they need.
 
+use burn::module::{Param, ParamId};
+use burn::nn::GroupNormConfig;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu as burn_relu;
-use burn::tensor::module::batch_norm_train;
+use burn::tensor::module::{batch_norm_train, layer_norm as burn_layer_norm, max_pool2d};
+use burn::tensor::ops::MaxPoolOptions;
 
 use super::Random;
 use super::case::{Operation, Pass};
@@ -11,7 +14,7 @@ use super::measure::{Pair, Run, flat};
 use crate::Result;
 use crate::ops::{self, Activation};
 
-const EPSILON: f64 = 1e-5;
+const EPSILON: f32 = 1e-5;
 
 /// Any operation that is no product.
 pub fn layer(random: &Random, operation: Operation, pass: Pass) -> Pair {
@@ -33,8 +36,40 @@ pub fn layer(random: &Random, operation: Operation, pass: Pass) -> Pair {
         ),
         Operation::BatchNormRelu { shape } => pair(random, shape, pass, batch_norm, move |x, vectors| {
             let [gamma, beta] = vectors.map(|vector| vector.cast(dtype));
-            burn_relu(batch_norm_train(x, gamma, beta, EPSILON).output)
+            burn_relu(batch_norm_train(x, gamma, beta, EPSILON.into()).output)
         }),
+        Operation::GroupNormRelu { shape, groups } => {
+            let norm = GroupNormConfig::new(groups, shape[1]).with_epsilon(EPSILON.into()).init(&random.device);
+            pair(
+                random,
+                shape,
+                pass,
+                move |x, [gamma, beta]| ops::group_norm(x, groups, gamma, beta, EPSILON, Activation::Relu),
+                move |x, vectors| {
+                    let mut norm = norm.clone();
+                    [norm.gamma, norm.beta] =
+                        vectors.map(|vector| Some(Param::initialized(ParamId::new(), vector.cast(dtype))));
+                    burn_relu(norm.forward(x))
+                },
+            )
+        }
+        Operation::LayerNormRelu { rows, channels } => pair(
+            random,
+            [rows, channels],
+            pass,
+            |x, [gamma, beta]| ops::layer_norm(x, gamma, beta, EPSILON, Activation::Relu),
+            move |x, vectors| {
+                let [gamma, beta] = vectors.map(|vector| vector.cast(dtype));
+                burn_relu(burn_layer_norm(x, gamma, Some(beta), EPSILON.into()))
+            },
+        ),
+        Operation::MaxPool { shape, window } => pair(
+            random,
+            shape,
+            pass,
+            move |x, _| ops::max_pool(x, window, window, [0; 3]),
+            move |x, _| burn_max_pool(x, window),
+        ),
         Operation::Gemm { .. } | Operation::Conv { .. } | Operation::ConvTransposed { .. } => {
             unreachable!("products are timed pass by pass")
         }
@@ -56,6 +91,19 @@ fn burn_moments(x: Tensor<3>) -> Tensor<2> {
     let [batch, channels, length] = x.dims();
     let (variance, mean) = x.swap_dims(0, 1).reshape([channels, batch * length]).var_mean_bias(1);
     Tensor::cat(vec![mean.reshape([1, channels]), variance.reshape([1, channels])], 0)
+}
+
+/// Burn pools planes only: a volume is pooled over its planes, then over depth.
+fn burn_max_pool(x: Tensor<5>, [depth, height, width]: [usize; 3]) -> Tensor<5> {
+    let [batch, channels, d, h, w] = x.dims();
+    let planes = max_pool2d(x.reshape([batch, channels * d, h, w]), MaxPoolOptions::new([height, width]));
+    let [_, _, h, w] = planes.dims();
+    let y = if depth == 1 {
+        planes
+    } else {
+        max_pool2d(planes.reshape([batch, channels, d, h * w]), MaxPoolOptions::new([depth, 1]))
+    };
+    y.reshape([batch, channels, d / depth, h, w])
 }
 
 /// Two functions of values whose second axis is channels, and of two vectors of one value a channel.

@@ -146,6 +146,7 @@ fn lmscnet(table: &mut Table, [x, y, z]: [usize; 3], classes: usize, extended: b
     table.add("head.bn1", Operation::AffineRelu { shape: volume }, &FUSED);
     table.add("head.bn1", Operation::BatchNormRelu { shape: volume }, &FUSED);
     table.add("head.relu", Operation::Relu { shape: volume }, &FUSED);
+    table.add("pool", Operation::MaxPool { shape: [1, z, 1, x, y], window: [1, 2, 2] }, &FUSED);
     Ok(())
 }
 
@@ -163,6 +164,8 @@ fn sscnet(table: &mut Table, [x, y, z]: [usize; 3], classes: usize, extended: bo
     let options = ConvOptions { stride: [4; 3], ..<_>::default() };
     let geometry = ConvGeometry::transposed([1, 128, d, h, w], [128, classes, 4, 4, 4], &options, [0; 3])?;
     table.add("deconv_classes", Operation::ConvTransposed { geometry, planes: false }, &CONVOLUTION);
+    let [d, h, w] = scale(2);
+    table.add("pool", Operation::MaxPool { shape: [1, 32, d, h, w], window: [2; 3] }, &FUSED);
     Ok(())
 }
 
@@ -177,6 +180,7 @@ fn unet(table: &mut Table) -> Result<()> {
     table.deconv2d("up3.deconv", [512, 256], scale(8), 2, 2, 0)?;
     table.conv2d("head", [64, 18 * 16], scale(1), 1, 1)?;
     let plane = [1, 64, 256 * 256];
+    table.add("down1.norm", Operation::GroupNormRelu { shape: plane, groups: 8 }, &FUSED);
     table.extended = true;
     table.conv2d("down2.conv", [128, 128], scale(2), 3, 1)?;
     table.conv2d("down3.reduce", [128, 256], scale(2), 3, 2)?;
@@ -196,6 +200,7 @@ fn points(table: &mut Table, rows: usize) {
     table.begin(format!("points {rows}"), false);
     table.linear(rows, [9, 64]);
     table.linear(rows, [64, 128]);
+    table.add("norm 64", Operation::LayerNormRelu { rows, channels: 64 }, &FUSED);
 }
 
 /// Products that fill any device, and many small ones: what the others can be held against.
@@ -265,6 +270,9 @@ mod tests {
             ("lmscnet 64x64x16 head.relu relu forward + backward", 4 * 8 * 65536),
             ("lmscnet 64x64x16 head.bn1 channel moments forward", 8 * 65536),
             ("lmscnet 64x64x16 head.bn1 batch norm + relu forward", 2 * 8 * 65536),
+            ("lmscnet 64x64x16 pool max pool forward + backward", 2 * 16 * (4096 + 1024)),
+            ("sscnet 64x64x16 pool max pool forward", 32 * (8192 + 1024)),
+            ("points 130000 norm 64 layer norm + relu forward + backward", 5 * 130_000 * 64),
         ] {
             let case = find(name);
             assert_eq!(case.operation.flops(), None, "{name}");
@@ -286,6 +294,6 @@ mod tests {
             names
         };
         assert_eq!(operations(true), operations(false));
-        assert_eq!(operations(false).len(), 12);
+        assert_eq!(operations(false).len(), 15);
     }
 }
