@@ -1,9 +1,9 @@
 //! Convolutions on the CPU: direct, a band of rows at a time, for any kernel, stride, padding, dilation and groups.
 //!
-//! A task copies a band of its input as f32 with the zeros around the grid ([`band`]), so that every tap reads whole rows
+//! A task copies a band of its input as f32 with the zeros around the grid (`band.rs`), so that every tap reads whole rows
 //! wherever the grid ends and whatever the stride, and no copy of all channels is ever made. The input gradient of a
-//! strided convolution is several convolutions of stride 1, one for each residue of the position ([`axis`]). Then a block
-//! of output channels and positions is summed in registers over all taps and channels ([`kernels`]). Sums are f32 in a
+//! strided convolution is several convolutions of stride 1, one for each residue of the position (`axis.rs`). Then a block
+//! of output channels and positions is summed in registers over all taps and channels (`kernels.rs`). Sums are f32 in a
 //! fixed order, in blocks of some hundred products; the weight gradient adds planes in f64.
 
 mod axis;

@@ -9,7 +9,7 @@ use super::x86::{Avx2, Avx512};
 pub trait Simd: Copy + Send + Sync {
     type Vector: Copy;
     const LANES: usize;
-    /// Output channels that a product keeps in registers at most. With the columns of [`columns`] they fill them.
+    /// Output channels that a product keeps in registers at most. Beside them are the columns that `kernels.rs` gives each.
     const ROWS: usize;
     /// Output channels and taps whose dot products are kept in registers.
     const DOTS: [usize; 2];

@@ -21,7 +21,7 @@ const BAND_VALUES: usize = 128 << 10;
 const TASKS: usize = 32;
 /// Positions summed in f32 before they are added to the f64 totals.
 const SUMMED_POSITIONS: usize = 64 << 10;
-/// Zeros behind the last gradient of a band: a vector more.
+/// Zeros behind the last gradient of a band: as many as the widest vector holds.
 const SLACK: usize = 16;
 
 /// `[out, in / groups, kernel]`.
