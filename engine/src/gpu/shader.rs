@@ -41,6 +41,7 @@ impl Permutation {
     }
 
     /// The same with a tile.
+    #[must_use]
     pub const fn with_tile(self, tile: &'static Tile) -> Self {
         Self { tile: Some(tile), ..self }
     }

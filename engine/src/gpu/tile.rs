@@ -34,8 +34,9 @@ impl Tile {
     const fn staged(rows: u32, cols: u32, depth: u32, thread_rows: u32, thread_cols: u32) -> Self {
         let threads = rows / thread_rows * (cols / thread_cols);
         // Every thread loads as many operands as any other.
-        assert!(rows * depth % threads == 0 && cols * depth % threads == 0 && threads % depth == 0);
-        assert!(threads % rows == 0 || rows > threads, "a pass of the threads covers whole columns of A");
+        assert!((rows * depth).is_multiple_of(threads) && (cols * depth).is_multiple_of(threads));
+        assert!(threads.is_multiple_of(depth));
+        assert!(threads.is_multiple_of(rows) || rows > threads, "a pass of the threads covers whole columns of A");
         Self { form: TileForm::Staged, rows, cols, depth, threads, thread_rows, thread_cols }
     }
 
@@ -43,8 +44,12 @@ impl Tile {
         let depth = 16;
         assert!(rows / block_rows * (cols / block_cols) == 4, "a block for each of 4 subgroups");
         assert!(block_rows % side == 0 && block_cols % side == 0 && depth % side == 0);
-        assert!(rows * depth % threads == 0 && cols * depth % threads == 0 && threads % depth == 0);
-        assert!(threads % rows == 0 && threads % cols == 0, "a pass of the threads covers whole steps of k");
+        assert!((rows * depth).is_multiple_of(threads) && (cols * depth).is_multiple_of(threads));
+        assert!(threads.is_multiple_of(depth));
+        assert!(
+            threads.is_multiple_of(rows) && threads.is_multiple_of(cols),
+            "a pass of the threads covers whole steps of k"
+        );
         let form = TileForm::Cooperative { side, threads };
         Self { form, rows, cols, depth, threads, thread_rows: block_rows, thread_cols: block_cols }
     }

@@ -83,7 +83,7 @@ impl<B: GemmOps + ReluOps, C: CheckpointStrategy> GemmOps for Autodiff<B, C> {
                 prepared.finish(Kept { operands: kept, shapes, bits, spec }, y)
             }
             OpsKind::UnTracked(prepared) => {
-                let [a, b, bias, residual] = [a, b, bias, residual].map(|tensor| tensor.into_primitive());
+                let [a, b, bias, residual] = [a, b, bias, residual].map(FloatTensor::<Self>::into_primitive);
                 prepared.finish(B::gemm(a, b, bias, residual, spec))
             }
         }

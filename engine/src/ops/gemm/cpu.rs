@@ -115,7 +115,8 @@ impl Value for f32 {
         for member in 0..problem.members {
             let (a, b) = (&a[member * problem.a.batch..], &b[member * problem.b.batch..]);
             let (a, b) = (Matrix::new(a, problem.a), Matrix::new(b, problem.b));
-            add_product([problem.m, n, problem.matrix_k], a, b, y, threads);
+            // New memory is written, not read: that it is zero costs nothing then.
+            multiply_into([problem.m, n, problem.matrix_k], a, b, y, member > 0, threads);
         }
         if finish.is_needed() {
             let rows = y.par_chunks_mut(n).with_min_len(FINISH_VALUES.div_ceil(n)).enumerate();
@@ -215,7 +216,7 @@ impl Block {
             let (a, b) = (&a[member * problem.a.batch..], &b[member * problem.b.batch..]);
             let a = widen(a, problem.a, [self.row, self.rows], k, &mut a_block);
             let b = widen(b, problem.b, [self.col, self.cols], k, &mut b_block);
-            add_product([self.rows, self.cols, k[1]], a, b, &mut sums, false);
+            multiply_into([self.rows, self.cols, k[1]], a, b, &mut sums, true, false);
         }
         sums
     }
@@ -260,9 +261,10 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Adds the product of `a` and `b`, `[m, n, k]` large, to the contiguous `y` `[m, n]`.
+/// Puts the product of `a` and `b`, `[m, n, k]` large, into the contiguous `y` `[m, n]`, or adds it to what is there. With
+/// K = 0 `y` stays.
 #[allow(unsafe_code)]
-fn add_product([m, n, k]: [usize; 3], a: Matrix, b: Matrix, y: &mut [f32], threads: bool) {
+fn multiply_into([m, n, k]: [usize; 3], a: Matrix, b: Matrix, y: &mut [f32], add: bool, threads: bool) {
     if k == 0 {
         return;
     }
@@ -280,7 +282,7 @@ fn add_product([m, n, k]: [usize; 3], a: Matrix, b: Matrix, y: &mut [f32], threa
             y.as_mut_ptr(),
             1,
             steps[0],
-            true,
+            add,
             a.values.as_ptr(),
             steps[1],
             steps[2],

@@ -27,7 +27,7 @@ impl Finish<'_> {
 }
 
 pub(super) fn gemm(a: CubeTensor, b: CubeTensor, bias: CubeTensor, residual: CubeTensor, spec: Spec) -> CubeTensor {
-    let problem = Problem::new(&a.shape(), &b.shape(), &spec);
+    let problem = Problem::new(&a.shape(), &b.shape(), spec);
     let (bias, residual) = (spec.bias.then(|| into_contiguous(bias)), spec.residual.then(|| into_contiguous(residual)));
     let finish = Finish { bias: bias.as_ref(), residual: residual.as_ref(), activation: spec.activation };
     product(a, b, &problem, &finish)
@@ -38,7 +38,7 @@ pub(super) fn column_sums(x: CubeTensor) -> CubeTensor {
     let [rows, cols] = [x.shape()[0], x.shape()[1]];
     let one = one(&x);
     let spec = Spec::plain(Layout::Normal, Layout::Normal, false);
-    let mut problem = Problem::new(&[1, 1, rows].into(), &[1, rows, cols].into(), &spec);
+    let mut problem = Problem::new(&[1, 1, rows].into(), &[1, rows, cols].into(), spec);
     (problem.a.outer, problem.a.k) = (0, 0);
     let y = product(one, x, &problem, &Finish { bias: None, residual: None, activation: Activation::Identity });
     CubeTensor::new_contiguous(y.client, y.device, [cols].into(), y.handle, y.dtype)

@@ -9,7 +9,7 @@ use crate::ops::Activation;
 use crate::ops::element::{tensor, values, with_element};
 
 pub(super) fn gemm(a: &FlexTensor, b: &FlexTensor, bias: &FlexTensor, residual: &FlexTensor, spec: Spec) -> FlexTensor {
-    let problem = Problem::new(a.layout().shape(), b.layout().shape(), &spec);
+    let problem = Problem::new(a.layout().shape(), b.layout().shape(), spec);
     let [a, b] = [a, b].map(FlexTensor::to_contiguous);
     let bias = spec.bias.then(|| bias.to_contiguous());
     let residual = spec.residual.then(|| residual.to_contiguous());

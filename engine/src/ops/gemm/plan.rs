@@ -51,7 +51,7 @@ pub(super) struct Problem {
 
 impl Problem {
     /// For operands of three dimensions whose shapes fit.
-    pub fn new(a: &Shape, b: &Shape, spec: &Spec) -> Self {
+    pub fn new(a: &Shape, b: &Shape, spec: Spec) -> Self {
         let (a, b) = ([a[0], a[1], a[2]], [b[0], b[1], b[2]]);
         let ([m, k], [_, n]) = (oriented(a, spec.a), oriented(b, spec.b));
         let batch = if a[0] == 1 { b[0] } else { a[0] };

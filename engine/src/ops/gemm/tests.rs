@@ -95,7 +95,7 @@ fn every_tile_multiplies() {
             let [left, right] = operands.map(|(values, dims, layout)| Operand { values, dims, layout });
             let (y, _) = expected(&left, &right, [batch, m, n, k]);
 
-            let problem = Problem::new(&a_dims.into(), &b_dims.into(), &Spec::plain(a_layout, b_layout, false));
+            let problem = Problem::new(&a_dims.into(), &b_dims.into(), Spec::plain(a_layout, b_layout, false));
             let (a, b) = (upload(&a, a_dims), upload(&b, b_dims));
             let out = new_tensor(&a, problem.y(), DType::F32);
             let plan = Plan::with_tile(problem.y(), k, DType::F32, tile);
