@@ -125,7 +125,7 @@ impl<B: GemmOps + ReluOps> Backward<B, 4> for GemmBackward {
         // where an operand lies transposed, so does its gradient: b gᵀ and gᵀ a.
         let product = |left: FloatTensor<B>, right: FloatTensor<B>, layouts: [Layout; 2], shape: &Shape| {
             // A matrix that served the whole batch gets the sum over it.
-            let spec = Spec::plain(layouts[0], layouts[1], batch > 1 && shape[0] == 1);
+            let spec = Spec::plain(layouts[0], layouts[1], batch != 1 && shape[0] == 1);
             B::gemm(left.clone(), right, left.clone(), left, spec)
         };
         let normal = Layout::Normal;

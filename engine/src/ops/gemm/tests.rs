@@ -223,14 +223,17 @@ fn nothing_to_add_up_and_nothing_to_return() {
 #[test]
 fn gradients_of_nothing() {
     for device in devices().map(Device::autodiff) {
-        let a = tensor(&[], [1, 0, 4], DType::F32, &device).require_grad();
-        let b = tensor(&whole(12, 2), [1, 4, 3], DType::F32, &device).require_grad();
-        let bias = tensor(&[1.0; 3], [3], DType::F32, &device).require_grad();
-        let options = GemmOptions { bias: Some(bias.clone()), activation: Activation::Relu, ..GemmOptions::default() };
-        let gradients = gemm(a.clone(), b.clone(), options).unwrap().sum().backward();
-        assert_eq!(a.grad(&gradients).unwrap().dims(), [1, 0, 4]);
-        assert_eq!(values(b.grad(&gradients).unwrap()), [0.0; 12]);
-        assert_eq!(values(bias.grad(&gradients).unwrap()), [0.0; 3]);
+        for dims in [[1, 0, 4], [0, 5, 4]] {
+            let a = tensor(&[], dims, DType::F32, &device).require_grad();
+            let b = tensor(&whole(12, 2), [1, 4, 3], DType::F32, &device).require_grad();
+            let bias = tensor(&[1.0; 3], [3], DType::F32, &device).require_grad();
+            let options =
+                GemmOptions { bias: Some(bias.clone()), activation: Activation::Relu, ..GemmOptions::default() };
+            let gradients = gemm(a.clone(), b.clone(), options).unwrap().sum().backward();
+            assert_eq!(a.grad(&gradients).unwrap().dims(), dims);
+            assert_eq!(values(b.grad(&gradients).unwrap()), [0.0; 12]);
+            assert_eq!(values(bias.grad(&gradients).unwrap()), [0.0; 3]);
+        }
     }
 }
 
