@@ -21,6 +21,9 @@ const TASK_ROWS: usize = 128;
 /// Products summed in registers before they are added to the tile: their rows of the band stay in the first cache.
 const SUMMED: usize = 512;
 
+/// Products that are not worth waking other threads for: some ten microseconds.
+pub const FEW_PRODUCTS: usize = 1 << 20;
+
 /// One pass from a source to a target grid.
 pub struct Walk {
     batch: usize,
@@ -79,8 +82,11 @@ impl Walk {
         }
         let tiling = Tiling::new(self, processor);
         let panels = Panels::new(self, weight, &tiling);
+        let taps = self.kernel.iter().product::<usize>() / self.phases().iter().product::<usize>();
+        let few = target.len() * self.sources * taps < FEW_PRODUCTS;
         let tasks = tiling.tasks(self, &mut target);
-        tasks.into_par_iter().enumerate().for_each_init(
+        let at_once = if few { tasks.len() } else { 1 };
+        tasks.into_par_iter().enumerate().with_min_len(at_once).for_each_init(
             || Scratch::new(self, &tiling),
             |scratch, (index, rows)| {
                 let task = Task::new(self, &tiling, index);

@@ -6,7 +6,7 @@ use super::axis::Axis;
 use super::band::{Band, Part, Source, apart};
 use super::kernels::{Dots, Shift};
 use super::simd::Processor;
-use super::walk::even_part;
+use super::walk::{FEW_PRODUCTS, even_part};
 use super::{ConvGeometry, Element, LoadAs};
 
 /// Positions of a band: a block of gradient rows and what they meet lie in the first cache.
@@ -39,10 +39,13 @@ pub fn run<T: Element>(
     let plan = Plan::new(geometry, processor);
     let blocks = plan.blocks();
     let segments = TASKS.div_ceil(blocks.len()).min(plan.pieces());
+    let few = out.len() * geometry.batch * geometry.volume_out() < FEW_PRODUCTS;
+    let at_once = if few { TASKS * segments } else { 1 };
     let mut rounded = Vec::new();
     for blocks in blocks.chunks(TASKS) {
         let mut totals: Vec<Vec<f64>> = (0..blocks.len() * segments)
             .into_par_iter()
+            .with_min_len(at_once)
             .map_init(
                 || Scratch::new(&plan),
                 |scratch, task| {
