@@ -11,7 +11,7 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, Te
 use burn::tensor::{DType, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::element::{BLOCK, Element, tensor, values, with_element};
+use super::element::{BLOCK, Element, contiguous, tensor, values, with_element};
 use crate::gpu::{self, Buffer, shader};
 
 /// What is done to a value: nothing, or `max(value, 0)`.
@@ -93,21 +93,14 @@ impl ReluOps for Flex {
     fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>) {
         let shape = x.shape();
         let (y, bits) = with_element!(x.dtype(), {
-            let mut x = x.to_contiguous();
-            let (y, bits) = match x.try_storage_mut::<T>() {
-                // Nobody else holds it: in place.
-                Some(own) if own.len() == shape.num_elements() => {
-                    let bits = relu_cpu(None, own);
-                    (x, bits)
-                }
-                _ => {
-                    let x = values::<T>(&x);
-                    let mut y = vec![T::default(); x.len()];
-                    let bits = relu_cpu(Some(x), &mut y);
-                    (tensor(y, shape), bits)
-                }
-            };
-            (y, bits)
+            let mut x = contiguous(x);
+            if let Some(y) = x.try_storage_mut::<T>().filter(|own| own.len() == shape.num_elements()) {
+                let bits = relu_in_place(y);
+                (x, bits)
+            } else {
+                let (y, bits) = relu_cpu(values::<T>(&x));
+                (tensor(y, shape), bits)
+            }
         });
         (y, words(bits))
     }
@@ -117,9 +110,15 @@ impl ReluOps for Flex {
     }
 
     fn relu_bits_apply(gradient: FloatTensor<Self>, bits: IntTensor<Self>) -> FloatTensor<Self> {
+        let (shape, bits) = (gradient.shape(), bits.to_contiguous());
         with_element!(gradient.dtype(), {
-            let passed = relu_bits_apply_cpu(values::<T>(&gradient.to_contiguous()), bits.to_contiguous().storage());
-            tensor(passed, gradient.shape())
+            let mut gradient = contiguous(gradient);
+            if let Some(own) = gradient.try_storage_mut::<T>().filter(|own| own.len() == shape.num_elements()) {
+                apply_in_place(own, bits.storage());
+                gradient
+            } else {
+                tensor(relu_bits_apply_cpu(values::<T>(&gradient), bits.storage()), shape)
+            }
         })
     }
 }
@@ -197,25 +196,25 @@ fn word(values: &[f32]) -> u32 {
     values.iter().zip(&BITS).fold(0, |word, (value, bit)| word | if passes(*value) { *bit } else { 0 })
 }
 
-/// ReLU of `x` into `y`, or of `y` in place without, and the bits of its values.
-fn relu_cpu<T: Element>(x: Option<&[T]>, y: &mut [T]) -> Vec<u32> {
-    let mut bits = vec![0; y.len().div_ceil(32)];
-    y.par_chunks_mut(TASK).zip(bits.par_chunks_mut(TASK / 32)).enumerate().for_each(|(task, (y, bits))| {
-        let mut buffer = [0.0; BLOCK];
-        for (block, (y, bits)) in y.chunks_mut(BLOCK).zip(bits.chunks_mut(BLOCK / 32)).enumerate() {
-            if let Some(x) = x {
-                y.copy_from_slice(&x[task * TASK + block * BLOCK..][..y.len()]);
-            }
-            let values = T::widen(y, &mut buffer[..y.len()]);
-            for (bits, values) in bits.iter_mut().zip(values.chunks(32)) {
-                *bits = word(values);
-            }
-            for (y, bits) in y.chunks_mut(32).zip(bits) {
-                y.iter_mut().zip(&BITS).for_each(|(y, bit)| *y = y.keep(mask(*bits, *bit)));
-            }
+/// ReLU of a tensor that nobody else holds, in place, and the bits of its values.
+fn relu_in_place<T: Element>(y: &mut [T]) -> Vec<u32> {
+    let bits = relu_bits_cpu(y);
+    apply_in_place(y, &bits);
+    bits
+}
+
+/// ReLU, and the bits of the values.
+fn relu_cpu<T: Element>(x: &[T]) -> (Vec<T>, Vec<u32>) {
+    let bits = relu_bits_cpu(x);
+    (relu_bits_apply_cpu(x, &bits), bits)
+}
+
+fn apply_in_place<T: Element>(values: &mut [T], bits: &[u32]) {
+    values.par_chunks_mut(TASK).zip(bits.par_chunks(TASK / 32)).for_each(|(values, bits)| {
+        for (values, bits) in values.chunks_mut(32).zip(bits) {
+            values.iter_mut().zip(&BITS).for_each(|(value, bit)| *value = value.keep(mask(*bits, *bit)));
         }
     });
-    bits
 }
 
 /// All ones where the bit is set, else 0.
@@ -240,14 +239,18 @@ fn relu_bits_cpu<T: Element>(y: &[T]) -> Vec<u32> {
 
 /// [`ReluOps::relu_bits_apply`] of slices.
 fn relu_bits_apply_cpu<T: Element>(gradient: &[T], bits: &[u32]) -> Vec<T> {
-    let mut out = vec![T::zeroed(); gradient.len()];
-    let tasks = out.par_chunks_mut(TASK).zip(gradient.par_chunks(TASK)).zip(bits.par_chunks(TASK / 32));
-    tasks.for_each(|((out, gradient), bits)| {
-        for ((out, gradient), bits) in out.chunks_mut(32).zip(gradient.chunks(32)).zip(bits) {
-            for ((out, gradient), bit) in out.iter_mut().zip(gradient).zip(&BITS) {
-                *out = gradient.keep(mask(*bits, *bit));
-            }
-        }
-    });
+    let (words, rest) = gradient.as_chunks::<32>();
+    let of_word = |(gradient, bits): (&[T; 32], &u32)| {
+        let mut out = *gradient;
+        out.iter_mut().zip(&BITS).for_each(|(out, bit)| *out = out.keep(mask(*bits, *bit)));
+        out
+    };
+    // Collected, so that no memory is cleared first: that takes as long as the work.
+    let mut out = Vec::with_capacity(words.len() + 1);
+    words.par_iter().zip(bits).with_min_len(TASK / 32).map(of_word).collect_into_vec(&mut out);
+    let mut out = out.into_flattened();
+    if let Some(bits) = bits.get(words.len()) {
+        out.extend(rest.iter().zip(&BITS).map(|(value, bit)| value.keep(mask(*bits, *bit))));
+    }
     out
 }

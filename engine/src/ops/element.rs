@@ -62,6 +62,13 @@ impl Element for f16 {
     }
 }
 
+/// The tensor itself where it is contiguous, so that one nobody else holds can be changed in place; else a copy.
+pub(crate) fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    let contiguous = tensor.to_contiguous();
+    drop(tensor);
+    contiguous
+}
+
 /// The values of a contiguous tensor.
 pub(crate) fn values<T: Element>(tensor: &FlexTensor) -> &[T] {
     tensor.as_slice().expect("a contiguous tensor of this type")
