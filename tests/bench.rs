@@ -55,7 +55,7 @@ fn what_cannot_be_done_is_one_clear_error() {
     let bench = |arguments: &[&'static str]| [&["bench", "kernels"], arguments].concat();
     fails(folder.path(), &bench(&["--filter", "conv5d"]), 2, &["conv5d", "lmscnet 64x64x16", "max pool", "gemm tn"]);
     fails(folder.path(), &bench(&["--filter", "256x256x32"]), 2, &["--all"]);
-    fails(folder.path(), &bench(&["--seconds", "-1"]), 2, &["seconds"]);
+    fails(folder.path(), &bench(&["--seconds=-1"]), 2, &["seconds"]);
     fails(folder.path(), &bench(&["--json", "none/a.json", "--device", "cpu"]), 2, &["none/a.json", "folder"]);
     fails(folder.path(), &bench(&["--device", "no such card"]), 2, &["no such card"]);
     fs::write(folder.path().join("bad.json"), "{\"cases\": 3}\n").unwrap();

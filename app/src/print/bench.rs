@@ -34,8 +34,7 @@ pub fn report(report: &Report, gpu: bool, out: Output) -> io::Result<()> {
                 Output::warning(format!("{}: {who} has no time: {error}", row.name()));
             }
         }
-        // Written so that a difference that is no number is told too.
-        if row.precision == "f32" && row.difference.is_some_and(|apart| !(apart <= APART)) {
+        if row.precision == "f32" && row.difference.is_some_and(|apart| apart > APART || apart.is_nan()) {
             let apart = row.difference.unwrap_or(f64::NAN);
             Output::warning(format!(
                 "{}: the results differ by {apart:.1e} of the largest value, so one of the two is wrong",

@@ -80,7 +80,7 @@ pub fn layer(random: &Random, operation: Operation, pass: Pass) -> Pair {
 fn batch_norm(x: Tensor<3>, [gamma, beta]: [Tensor<1>; 2]) -> Result<Tensor<3>> {
     let [_, channels, _] = x.dims();
     let moments = ops::channel_moments(x.clone())?;
-    let row = |i: usize| moments.clone().slice([i..i + 1]).reshape([channels]);
+    let row = |i: usize| moments.clone().slice(i..i + 1).reshape([channels]);
     let scale = gamma * (row(1) + EPSILON).sqrt().recip();
     let shift = beta - row(0) * scale.clone();
     ops::affine(x, scale, shift, None, Activation::Relu)

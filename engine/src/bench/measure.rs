@@ -131,7 +131,7 @@ fn call(run: &Run) -> Result<Vec<Tensor<1>>, String> {
 /// Data that nobody looks at may still be on its way.
 fn finish(results: Vec<Tensor<1>>) -> Result<(), String> {
     for tensor in results {
-        tensor.slice([0..1]).try_into_vec_as::<f32>().map_err(|error| error.to_string())?;
+        tensor.slice(0..1).try_into_vec_as::<f32>().map_err(|error| error.to_string())?;
     }
     Ok(())
 }
