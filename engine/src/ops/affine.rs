@@ -12,7 +12,9 @@ use burn::tensor::{FloatDType, Slice, Tensor};
 
 use super::Activation;
 use super::activation::{ReluOps, relu_value};
-use super::channels::{Channels, EACH_VALUE, Finish, check, check_like, check_vector, lane_sums, reduce_cube, visit};
+use super::channels::{
+    EACH_VALUE, Finish, Sizes, check, check_like, check_vector, lane_sums, primitive, reduce_cube, visit,
+};
 use super::element::{tensor, values, with_element};
 use crate::Result;
 use crate::gpu::{self, Buffer, shader};
@@ -33,7 +35,7 @@ pub fn affine(
     activation: Activation,
 ) -> Result<Tensor<3>> {
     let [batch, channels, length] = x.dims();
-    check("affine", &x, Channels { batch, channels, length })?;
+    check("affine", &x, Sizes { batch, channels, length })?;
     check_vector("affine", "scale", &scale, channels)?;
     check_vector("affine", "shift", &shift, channels)?;
     let [scale, shift] = [scale, shift].map(|vector| vector.cast(FloatDType::F32).into_dispatch());
@@ -104,7 +106,7 @@ impl AffineOps for Cube {
         gradient: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(into_contiguous);
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let out = gpu::new_like(&x, x.dtype);
         let buffers = [
             Buffer::Read(&x),
@@ -132,7 +134,7 @@ fn affine_cube(
 ) -> FloatTensor<Cube> {
     let [x, scale, shift] = [x, scale, shift].map(into_contiguous);
     let residual = residual.map(into_contiguous);
-    let Channels { channels, length, .. } = Channels::of(&x.shape());
+    let Sizes { channels, length, .. } = Sizes::of(&x.shape());
     let (n, out) = (x.shape().num_elements(), gpu::new_like(&x, x.dtype));
     if n > 0 {
         let buffers = [
@@ -163,7 +165,7 @@ impl AffineOps for Flex {
         with_element!(x.dtype(), {
             let x_values = values::<T>(&x);
             let mut out = vec![T::default(); x_values.len()];
-            visit(Channels::of(&x.shape()), [x_values], Some(&mut out), |channel, [x], out| {
+            visit(Sizes::of(&x.shape()), [x_values], Some(&mut out), |channel, [x], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 match activation {
                     Activation::Identity => out.iter_mut().zip(x).for_each(|(out, x)| *out = x * scale + shift),
@@ -188,13 +190,15 @@ impl AffineOps for Flex {
         with_element!(x.dtype(), {
             let inputs = [values::<T>(&x), values::<T>(&residual)];
             let mut out = vec![T::default(); inputs[0].len()];
-            visit(Channels::of(&x.shape()), inputs, Some(&mut out), |channel, [x, residual], out| {
+            visit(Sizes::of(&x.shape()), inputs, Some(&mut out), |channel, [x, residual], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 for ((out, x), residual) in out.iter_mut().zip(x).zip(residual) {
                     *out = x * scale + shift + residual;
                 }
                 if activation == Activation::Relu {
-                    out.iter_mut().for_each(|out| *out = relu_value(*out));
+                    for out in out.iter_mut() {
+                        *out = relu_value(*out);
+                    }
                 }
             });
             tensor(out, x.shape())
@@ -210,7 +214,7 @@ impl AffineOps for Flex {
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(|tensor| tensor.to_contiguous());
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let is_relu = activation == Activation::Relu;
         let (out, sums) = with_element!(x.dtype(), {
             let inputs = [values::<T>(&x), values::<T>(&gradient)];
@@ -222,7 +226,9 @@ impl AffineOps for Flex {
                     *out = if is_relu && x * scale + shift <= 0.0 { 0.0 } else { gradient };
                 }
                 let sums = lane_sums([x, out], |[x, gradient]| [gradient * x, gradient]);
-                out.iter_mut().for_each(|out| *out *= scale);
+                for out in out.iter_mut() {
+                    *out *= scale;
+                }
                 sums
             });
             (tensor(out, x.shape()), sums)
@@ -241,12 +247,12 @@ impl<B: AffineOps, C: CheckpointStrategy> AffineOps for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         match AffineBackward.prepare::<C>([x.node(), scale.node(), shift.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
-                let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.into_primitive());
+                let [x, scale, shift] = [x, scale, shift].map(primitive::<B, C>);
                 let out = B::affine(x.clone(), scale.clone(), shift.clone(), activation);
                 prepared.finish((x, scale, shift, activation), out)
             }
             OpsKind::UnTracked(prepared) => {
-                let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.into_primitive());
+                let [x, scale, shift] = [x, scale, shift].map(primitive::<B, C>);
                 prepared.finish(B::affine(x, scale, shift, activation))
             }
         }
@@ -260,7 +266,7 @@ impl<B: AffineOps, C: CheckpointStrategy> AffineOps for Autodiff<B, C> {
         activation: Activation,
     ) -> FloatTensor<Self> {
         let nodes = [x.node(), scale.node(), shift.node(), residual.node()];
-        let [x, scale, shift, residual] = [x, scale, shift, residual].map(|tensor| tensor.into_primitive());
+        let [x, scale, shift, residual] = [x, scale, shift, residual].map(primitive::<B, C>);
         match AffineAddBackward.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let out = B::affine_add(x.clone(), scale.clone(), shift.clone(), residual, activation);
@@ -279,7 +285,7 @@ impl<B: AffineOps, C: CheckpointStrategy> AffineOps for Autodiff<B, C> {
         activation: Activation,
         gradient: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(|tensor| tensor.into_primitive());
+        let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(primitive::<B, C>);
         let (x, scale, shift) = B::affine_backward(x, scale, shift, activation, gradient);
         (Self::from_inner(x), Self::from_inner(scale), Self::from_inner(shift))
     }

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::wgpu::into_contiguous;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Flex, TensorMetadata, backend_extension};
 
-use super::channels::{Channels, Finish, lane_sums, reduce_cube, visit};
+use super::channels::{Finish, Sizes, lane_sums, reduce_cube, visit};
 use super::element::{tensor, values, with_element};
 use crate::gpu::{Buffer, shader};
 
@@ -20,7 +20,7 @@ pub trait ChannelSumsOps: Backend {
 impl ChannelSumsOps for Cube {
     fn channel_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let x = into_contiguous(x);
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let sums = reduce_cube(&shader::CHANNEL_SUMS, sizes, &[Buffer::Read(&x)], &[], Finish::Sums(1));
         Cube::float_reshape(sums, [sizes.channels].into())
     }
@@ -28,7 +28,7 @@ impl ChannelSumsOps for Cube {
 
 impl ChannelSumsOps for Flex {
     fn channel_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let sums: Vec<[f64; 2]> = with_element!(x.dtype(), {
             let x = x.to_contiguous();
             visit(sizes, [values::<T>(&x)], None, |_, block, _| lane_sums(block, |[x]| [x, 0.0]))

@@ -9,7 +9,7 @@ use burn::backend::wgpu::into_contiguous;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::Tensor;
 
-use super::channels::{Channels, EACH_VALUE, Finish, Moments, check, reduce_cube, visit};
+use super::channels::{EACH_VALUE, Finish, Moments, Sizes, check, primitive, reduce_cube, visit};
 use super::element::{tensor, values, with_element};
 use crate::gpu::{self, Buffer, shader};
 use crate::{Error, Result};
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// not fit on the device.
 pub fn channel_moments(x: Tensor<3>) -> Result<Tensor<2>> {
     let [batch, channels, length] = x.dims();
-    let sizes = Channels { batch, channels, length };
+    let sizes = Sizes { batch, channels, length };
     check("channel_moments", &x, sizes)?;
     if sizes.values() == 0 || channels == 0 {
         return Err(Error::Usage(format!(
@@ -51,7 +51,7 @@ pub trait MomentsOps: Backend {
 impl MomentsOps for Cube {
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let x = into_contiguous(x);
-        reduce_cube(&shader::CHANNEL_MOMENTS, Channels::of(&x.shape()), &[Buffer::Read(&x)], &[], Finish::Moments)
+        reduce_cube(&shader::CHANNEL_MOMENTS, Sizes::of(&x.shape()), &[Buffer::Read(&x)], &[], Finish::Moments)
     }
 
     fn channel_moments_backward(
@@ -60,7 +60,7 @@ impl MomentsOps for Cube {
         gradient: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         let [x, moments, gradient] = [x, moments, gradient].map(into_contiguous);
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let (n, out) = (x.shape().num_elements(), gpu::new_like(&x, x.dtype));
         let buffers = [Buffer::Read(&x), Buffer::Read(&moments), Buffer::Read(&gradient), Buffer::Write(&out)];
         let inverse = 1.0 / sizes.values() as f32;
@@ -73,7 +73,7 @@ impl MomentsOps for Cube {
 
 impl MomentsOps for Flex {
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let moments: Vec<Moments> = with_element!(x.dtype(), {
             let x = x.to_contiguous();
             visit(sizes, [values::<T>(&x)], None, |_, [block], _| Moments::of(block))
@@ -89,7 +89,7 @@ impl MomentsOps for Flex {
         gradient: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         let [x, moments, gradient] = [x, moments, gradient].map(|tensor| tensor.to_contiguous());
-        let sizes = Channels::of(&x.shape());
+        let sizes = Sizes::of(&x.shape());
         let (means, (by_mean, by_variance)) =
             (values::<f32>(&moments), values::<f32>(&gradient).split_at(sizes.channels));
         let inverse = 1.0 / sizes.values() as f32;
@@ -124,7 +124,7 @@ impl<B: MomentsOps, C: CheckpointStrategy> MomentsOps for Autodiff<B, C> {
         moments: FloatTensor<Self>,
         gradient: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let [x, moments, gradient] = [x, moments, gradient].map(|tensor| tensor.into_primitive());
+        let [x, moments, gradient] = [x, moments, gradient].map(primitive::<B, C>);
         Self::from_inner(B::channel_moments_backward(x, moments, gradient))
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::Channels;
+use super::Sizes;
 use crate::ops::element::{BLOCK, Element};
 
 /// Values of one task.
@@ -101,7 +101,7 @@ pub(crate) fn lane_sums<const IN: usize>(blocks: [&[f32]; IN], of: impl Fn([f32;
 /// Calls `block` with blocks of every channel, at most [`BLOCK`] values each: the channel, the values of each input, and
 /// where to write those of `out` (empty without). Gives what the blocks of each channel merge to, in order.
 pub(crate) fn visit<T: Element, P: Partial, const IN: usize>(
-    sizes: Channels,
+    sizes: Sizes,
     inputs: [&[T]; IN],
     out: Option<&mut [T]>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
@@ -123,7 +123,7 @@ pub(crate) fn visit<T: Element, P: Partial, const IN: usize>(
 }
 
 fn rows<T: Element, P: Partial, const IN: usize>(
-    Channels { batch, channels, length }: Channels,
+    Sizes { batch, channels, length }: Sizes,
     inputs: [&[T]; IN],
     out: Option<&mut [T]>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
@@ -158,7 +158,7 @@ fn rows<T: Element, P: Partial, const IN: usize>(
 
 /// Some rows of the matrix `[batch, channels * length]` a task, turned so that the values of a channel lie together.
 fn columns<T: Element, P: Partial, const IN: usize>(
-    Channels { batch, channels, length }: Channels,
+    Sizes { batch, channels, length }: Sizes,
     inputs: [&[T]; IN],
     out: Option<&mut [T]>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,

@@ -5,7 +5,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::wgpu::CubeTensor;
 use burn::tensor::{DType, FloatDType};
 
-use super::Channels;
+use super::Sizes;
 use crate::gpu::shader::{self, ChannelLayout, FinishKind, Shader};
 use crate::gpu::{self, Buffer};
 
@@ -41,8 +41,8 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(sizes: Channels) -> Self {
-        let Channels { batch, channels, length } = sizes;
+    fn new(sizes: Sizes) -> Self {
+        let Sizes { batch, channels, length } = sizes;
         if sizes.by_columns() {
             let columns = channels * length;
             let width = columns.min(THREADS);
@@ -55,7 +55,7 @@ impl Cut {
         let values = sizes.values();
         let (layout, lanes) = match values.div_ceil(THREAD_VALUES) {
             ..=4 => (ChannelLayout::TinyRows, 4),
-            ..=16 => (ChannelLayout::ShortRows, 16),
+            5..=16 => (ChannelLayout::ShortRows, 16),
             _ => (ChannelLayout::Rows, THREADS),
         };
         let part = lanes * THREAD_VALUES;
@@ -66,7 +66,7 @@ impl Cut {
 }
 
 /// Bytes of the partial results of a reduction.
-pub(super) fn partial_bytes(sizes: Channels) -> u64 {
+pub(super) fn partial_bytes(sizes: Sizes) -> u64 {
     if sizes.values() == 0 || sizes.channels == 0 { 0 } else { Cut::new(sizes).partials as u64 * 16 }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn partial_bytes(sizes: Channels) -> u64 {
 /// are those after the layout's own. Without any value the result is 0, and the shader does not run.
 pub(crate) fn reduce_cube(
     shader: &'static Shader,
-    sizes: Channels,
+    sizes: Sizes,
     buffers: &[Buffer],
     params: &[u32],
     finish: Finish,

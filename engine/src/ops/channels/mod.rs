@@ -5,6 +5,9 @@
 mod cpu;
 mod cube;
 
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend};
 use burn::tensor::{Shape, Tensor};
 
 use crate::gpu::{check_binding, check_dtype};
@@ -22,13 +25,13 @@ const SOME_ROWS: usize = 8;
 
 /// Sizes of a tensor `[batch, channels, length]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Channels {
+pub(crate) struct Sizes {
     pub batch: usize,
     pub channels: usize,
     pub length: usize,
 }
 
-impl Channels {
+impl Sizes {
     pub fn of(shape: &Shape) -> Self {
         let [batch, channels, length] = shape.dims();
         Self { batch, channels, length }
@@ -45,7 +48,7 @@ impl Channels {
 }
 
 /// Checks what every operation on channels asks of its input: f32 or f16, and that what it reduces to fits.
-pub(crate) fn check<const D: usize>(operation: &str, x: &Tensor<D>, sizes: Channels) -> Result<()> {
+pub(crate) fn check<const D: usize>(operation: &str, x: &Tensor<D>, sizes: Sizes) -> Result<()> {
     check_dtype(&x.device(), &format!("{operation}: the input {:?}", x.dims()), x.dtype())?;
     let what = format!("{operation} of {:?}: its partial results", x.dims());
     check_binding(&x.device(), &what, cube::partial_bytes(sizes))
@@ -74,4 +77,9 @@ pub(crate) fn check_like<const D: usize>(operation: &str, name: &str, other: &Te
         x.dims(),
         x.dtype()
     )))
+}
+
+/// A tensor without its place in the graph of derivatives.
+pub(crate) fn primitive<B: Backend, C: CheckpointStrategy>(tensor: FloatTensor<Autodiff<B, C>>) -> FloatTensor<B> {
+    tensor.into_primitive()
 }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{Norm, NormOps};
 use crate::ops::Activation;
 use crate::ops::activation::relu_value;
-use crate::ops::channels::{Channels, Moments, Partial, lane_sums, visit};
+use crate::ops::channels::{Moments, Partial, Sizes, lane_sums, visit};
 use crate::ops::element::{BLOCK, Element, tensor, values, with_element};
 
 /// Channels shorter than this are taken as parts of their row.
@@ -100,11 +100,11 @@ fn statistics_of(moments: Moments, epsilon: f32) -> [f32; 2] {
 type Normalised<T> = (Vec<T>, Vec<[f32; 2]>);
 
 fn long_forward<T: Element>(x: &[T], weights: &Weights, epsilon: f32, norm: &Norm) -> Normalised<T> {
-    let Channels { batch, channels, length } = norm.sizes;
+    let Sizes { batch, channels, length } = norm.sizes;
     let moments: Vec<Moments> = visit(norm.rows(), [x], None, |_, [block], _| Moments::of(block));
     let statistics: Vec<_> = moments.into_iter().map(|moments| statistics_of(moments, epsilon)).collect();
     let mut y = vec![T::default(); x.len()];
-    let sizes = Channels { batch: 1, channels: batch * channels, length };
+    let sizes = Sizes { batch: 1, channels: batch * channels, length };
     visit(sizes, [x], Some(&mut y), |channel, [x], out| {
         let [mean, inverse] = statistics[channel / norm.group_channels()];
         let (gamma, beta) = (weights.gamma[channel % channels], weights.beta[channel % channels]);
@@ -142,7 +142,9 @@ fn short_forward<T: Element>(x: &[T], weights: &Weights, epsilon: f32, norm: &No
 
 fn activate(y: &mut [f32], norm: &Norm) {
     if norm.activation == Activation::Relu {
-        y.iter_mut().for_each(|y| *y = relu_value(*y));
+        for y in y.iter_mut() {
+            *y = relu_value(*y);
+        }
     }
 }
 
@@ -155,8 +157,8 @@ fn long_backward<T: Element>(
     weights: &Weights,
     norm: &Norm,
 ) -> Gradients<T> {
-    let Channels { batch, channels, length } = norm.sizes;
-    let sizes = Channels { batch: 1, channels: batch * channels, length };
+    let Sizes { batch, channels, length } = norm.sizes;
+    let sizes = Sizes { batch: 1, channels: batch * channels, length };
     let is_relu = norm.activation == Activation::Relu;
     let constants = |channel: usize| {
         let row = channel / norm.group_channels();
@@ -209,7 +211,7 @@ fn short_backward<T: Element>(
     weights: &Weights,
     norm: &Norm,
 ) -> Gradients<T> {
-    let Channels { channels, length, .. } = norm.sizes;
+    let Sizes { channels, length, .. } = norm.sizes;
     let (sample_values, row_values) = (channels * length, norm.rows().length);
     let [gamma, beta] = weights.expanded(length);
     let is_relu = norm.activation == Activation::Relu;

@@ -10,7 +10,7 @@ use super::{Norm, NormOps};
 use crate::gpu::shader;
 use crate::gpu::{Buffer, launch, new_like};
 use crate::ops::Activation;
-use crate::ops::channels::{Channels, EACH_VALUE, Finish, reduce_cube};
+use crate::ops::channels::{EACH_VALUE, Finish, Sizes, reduce_cube};
 
 impl NormOps for Cube {
     fn group_norm(
@@ -26,7 +26,7 @@ impl NormOps for Cube {
         let statistics = reduce_cube(&shader::CHANNEL_MOMENTS, norm.rows(), &[Buffer::Read(&x)], &[], finish);
         let y = new_like(&x, x.dtype);
         let n = x.shape().num_elements();
-        let Channels { channels, length, .. } = norm.sizes;
+        let Sizes { channels, length, .. } = norm.sizes;
         let rows = norm.rows();
         let params = [n, channels, length, rows.length, rows.channels].map(|number| number as u32);
         let params = [&params[..], &[is_relu(&norm)]].concat();
@@ -46,7 +46,7 @@ impl NormOps for Cube {
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let [x, statistics, gradient] = [x, statistics, gradient].map(into_contiguous);
         let weights = weights(gamma, beta);
-        let Channels { channels, length, .. } = norm.sizes;
+        let Sizes { channels, length, .. } = norm.sizes;
         let params = [norm.groups, norm.group_channels(), length].map(|number| number as u32);
         let params = [&params[..], &[is_relu(&norm)]].concat();
         let inputs = [Buffer::Read(&x), Buffer::Read(&gradient), Buffer::Read(&statistics), Buffer::Read(&weights)];

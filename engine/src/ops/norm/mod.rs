@@ -16,7 +16,7 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, backend_extens
 use burn::tensor::{FloatDType, Tensor};
 
 use super::Activation;
-use super::channels::{Channels, check, check_vector};
+use super::channels::{Sizes, check, check_vector, primitive};
 use crate::{Error, Result};
 
 /// Group normalisation (Wu and He, "Group Normalization", arXiv 1803.08494) of `x`, `[B, C, L]` in f32 or f16:
@@ -76,7 +76,7 @@ fn normalise(
     if !(epsilon > 0.0 && epsilon.is_finite()) {
         return refuse(format!("epsilon is {epsilon}, expected a number above 0"));
     }
-    let norm = Norm { sizes: Channels { batch, channels, length }, groups, activation };
+    let norm = Norm { sizes: Sizes { batch, channels, length }, groups, activation };
     check(operation, &x, norm.rows())?;
     check(operation, &x, norm.sizes)?;
     check_vector(operation, "gamma", &gamma, channels)?;
@@ -91,16 +91,16 @@ fn normalise(
 /// Sizes and activation of a normalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Norm {
-    sizes: Channels,
+    sizes: Sizes,
     groups: usize,
     activation: Activation,
 }
 
 impl Norm {
     /// Each group of a sample as a channel of its own: its values lie together.
-    fn rows(&self) -> Channels {
-        let Channels { batch, channels, length } = self.sizes;
-        Channels { batch: 1, channels: batch * self.groups, length: channels / self.groups * length }
+    fn rows(&self) -> Sizes {
+        let Sizes { batch, channels, length } = self.sizes;
+        Sizes { batch: 1, channels: batch * self.groups, length: channels / self.groups * length }
     }
 
     fn group_channels(&self) -> usize {
@@ -141,7 +141,7 @@ impl<B: NormOps, C: CheckpointStrategy> NormOps for Autodiff<B, C> {
         norm: Norm,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let nodes = [x.node(), gamma.node(), beta.node()];
-        let [x, gamma, beta] = [x, gamma, beta].map(|tensor| tensor.into_primitive());
+        let [x, gamma, beta] = [x, gamma, beta].map(primitive::<B, C>);
         match NormBackward.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let (y, statistics) = B::group_norm(x.clone(), gamma.clone(), beta.clone(), epsilon, norm);
@@ -164,8 +164,7 @@ impl<B: NormOps, C: CheckpointStrategy> NormOps for Autodiff<B, C> {
         gradient: FloatTensor<Self>,
         norm: Norm,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [x, statistics, gamma, beta, gradient] =
-            [x, statistics, gamma, beta, gradient].map(|tensor| tensor.into_primitive());
+        let [x, statistics, gamma, beta, gradient] = [x, statistics, gamma, beta, gradient].map(primitive::<B, C>);
         let (x, gamma, beta) = B::group_norm_backward(x, statistics, gamma, beta, gradient, norm);
         (Self::from_inner(x), Self::from_inner(gamma), Self::from_inner(beta))
     }
