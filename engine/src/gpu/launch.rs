@@ -68,6 +68,8 @@ pub fn launch_split(
     let threads = shader.threads(permutation);
     let permutation = place.unwrap_or_else(|| panic!("{} has no permutation {permutation:?}", shader.name));
     let client = &buffers[0].tensor().client;
+    #[cfg(test)]
+    let max_groups = MOST_GROUPS.get().min(max_groups);
     let mut first_group = 0;
     while first_group < groups {
         let count = max_groups.clamp(1, shader.max_groups).min(groups - first_group);
@@ -80,6 +82,12 @@ pub fn launch_split(
         client.launch(Box::new(kernel), CubeCount::Static(count, 1, 1), arguments);
         first_group += count;
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Most workgroups of a dispatch that a test wants.
+    pub static MOST_GROUPS: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
 }
 
 /// The words of `params: array<u32>`, in pairs as the runtime takes them.

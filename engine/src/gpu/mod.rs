@@ -24,3 +24,5 @@ pub use limits::{check_binding, check_dtype, is_cpu, supports_f16};
 pub use memory::{CountingAllocator, MemoryUse, memory_use, reset_peak};
 pub use tile::{COOPERATIVE_TILES, TILES, Tile, TileForm, tile_for, tiles_of};
 pub use variant::{KernelVariant, Variant, kernel_variants, only_variant, tile_form};
+#[cfg(test)]
+pub use {launch::MOST_GROUPS, tile::ONLY_TILE};

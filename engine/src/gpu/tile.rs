@@ -193,12 +193,22 @@ pub(super) const fn count(permutations: usize, half: usize) -> usize {
     permutations * TILES.len() + half * COOPERATIVE_TILES.as_flattened().len()
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The tile that a test wants for every shape.
+    pub static ONLY_TILE: std::cell::Cell<Option<&'static Tile>> = const { std::cell::Cell::new(None) };
+}
+
 /// The tile for a product of `m` x `k` and `k` x `n`, `batch` times, on devices of one form: the one with the least
 /// estimated time.
 ///
 /// The weights of the two forms for software were fitted to times on llvmpipe; those for GPUs are counts of instructions,
 /// not measured yet.
 pub fn tile_for(m: usize, n: usize, k: usize, batch: usize, form: TileForm) -> &'static Tile {
+    #[cfg(test)]
+    if let Some(tile) = ONLY_TILE.get() {
+        return tile;
+    }
     let best = tiles_of(form).min_by_key(|tile| tile.groups(m, n).max(1) * batch.max(1) as u64 * tile.weight(k));
     best.expect("every form has tiles")
 }

@@ -22,6 +22,8 @@ pub mod scan;
 pub mod segment;
 pub mod soft_occupancy;
 pub mod sort;
+#[cfg(test)]
+mod tile_tests;
 pub mod voxelize;
 
 pub use self::gemm::{GemmOptions, Layout, gemm, gemm_error_bound};
