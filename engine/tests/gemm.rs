@@ -3,7 +3,7 @@
 mod common;
 
 use burn::tensor::{DType, Device, Tensor};
-use common::{Sums, Values, assert_within, check_all, cpu, golden, read, tensor, vulkan, wave};
+use common::{Sums, Values, assert_within, check_all, cpu, golden, read, settle, tensor, vulkan, wave};
 use occam_engine::Error;
 use occam_engine::ops::Activation;
 use occam_engine::ops::gemm::{GemmOptions, Layout, dispatches, gemm, gemm_error_bound};
@@ -452,6 +452,7 @@ fn products_that_cannot_be_are_refused() {
         refused(zeros([1, 3, 4]), half.clone(), options(), &["F32", "F16"]);
         let residual = GemmOptions { residual: Some(half), ..options() };
         refused(zeros([1, 4, 2]), zeros([1, 2, 6]), residual, &["residual", "F32", "F16"]);
+        settle(&device);
     }
     // Burn's CPU backend stores these types; products of them are not ours.
     for dtype in [DType::F64, DType::BF16] {
@@ -480,4 +481,5 @@ fn products_beyond_the_limit_of_a_binding_are_refused() {
     // An operand: 2 x 17 million x 4 bytes.
     let empty = |shape: [usize; 3]| Tensor::<3>::empty(shape, (&device, DType::F32));
     too_large(empty([1, 2, 17_000_000]), empty([1, 17_000_000, 1]), &["136000000"]);
+    settle(&device);
 }

@@ -19,6 +19,11 @@ pub fn vulkan() -> Device {
     gpu::open(&DeviceChoice::Name("llvmpipe".into())).unwrap().device
 }
 
+/// Waits for what a device still has to do and nobody reads: a process that ends meanwhile can crash in Mesa's driver.
+pub fn settle(device: &Device) {
+    device.sync().unwrap();
+}
+
 /// What tensors are filled with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {

@@ -5,7 +5,7 @@ use occam_engine::Error;
 use occam_engine::ops::Activation;
 use occam_engine::ops::conv::{ConvOptions, Epilogue, Prologue, conv, conv_transposed};
 
-use crate::common::{cpu, vulkan};
+use crate::common::{cpu, settle, vulkan};
 
 fn zeros(shape: [usize; 5], device: &Device) -> Tensor<5> {
     Tensor::zeros(shape, (device, DType::F32))
@@ -61,6 +61,7 @@ fn shapes_that_do_not_match_are_refused() {
         run(X, [6, 1, 3, 3, 3], &ConvOptions { groups: 3, ..options }, &["groups", "3", "[2, 4, 5, 6, 7]"]);
         run(X, [6, 1, 3, 3, 3], &ConvOptions { groups: 4, ..options }, &["groups", "4", "[6, 1, 3, 3, 3]"]);
         run(X, WEIGHT, &ConvOptions { groups: 2, ..options }, &["[2, 4, 5, 6, 7]", "[6, 4, 3, 3, 3]", "2"]);
+        settle(&device);
     }
 }
 
@@ -93,6 +94,7 @@ fn transposed_shapes_that_do_not_match_are_refused() {
             [0; 3],
             &["[2, 4, 5, 6, 7]", "padding", "4"],
         );
+        settle(&device);
     }
 }
 
@@ -118,6 +120,7 @@ fn prologues_and_epilogues_that_do_not_match_are_refused() {
         let epilogue = Epilogue { bias: Some(vector(4)), ..Default::default() };
         let found = conv_transposed(x, weight, &ConvOptions::default(), [0; 3], epilogue);
         refused(found, &["convolution", "bias", "4", "6"]);
+        settle(&device);
     }
 }
 
@@ -127,6 +130,7 @@ fn other_types_are_refused() {
         let weight = Tensor::<5>::zeros(WEIGHT, (&device, DType::F16));
         let found = conv(zeros(X, &device), weight, &ConvOptions::default(), None, Epilogue::default());
         refused(found, &["convolution", "F32", "F16"]);
+        settle(&device);
     }
     // Burn's CPU backend stores these types; convolutions of them are not ours.
     for dtype in [DType::F64, DType::BF16] {
@@ -168,6 +172,7 @@ fn sizes_beyond_the_limit_of_a_binding_are_refused() {
         conv(x, zeros([1, 1, 1, 1, 1], &device), &options, None, Epilogue::default()),
         &["convolution", "134217728", "136000000"],
     );
+    settle(&device);
 }
 
 /// Sizes past every integer are refused on every device, before anything is allocated.
@@ -190,5 +195,6 @@ fn sizes_past_every_integer_are_refused() {
                 assert_says(&found.unwrap_err().to_string(), &[name, "[2, 4, 5, 6, 7]"]);
             }
         }
+        settle(&device);
     }
 }
