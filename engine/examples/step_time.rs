@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for loss in &losses {
             let spec = GridSpec::new([0.0; 3], [1.0; 3], counts);
             let losses = Losses::new(&config(loss), Tensor::ones([classes], &device), &spec);
-            let of_logits = |logits: Tensor<5>| losses.total(vec![logits], vec![targets.clone()]).unwrap();
+            let of_logits = |logits: Tensor<5>| losses.total(vec![logits], std::slice::from_ref(&targets)).unwrap();
             let (loss_seconds, before, loss_peak, _) = {
                 let logits = network.valid().forward(occupancy.clone())?.swap_remove(0);
                 measure(steps, &device, || of_logits(logits.clone().autodiff().require_grad()))

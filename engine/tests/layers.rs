@@ -55,7 +55,8 @@ impl Branch {
             ..norm
         };
         Self {
-            conv1: init.conv3d(2, 4, 1, true),
+            // A bias before a normalisation has gradient 0: rounding would be compared with rounding.
+            conv1: init.conv3d(2, 4, 1, false),
             bn1: uneven(init.batch_norm(4)),
             conv2: init.conv3d(4, 4, dilation, false),
             bn2: uneven(init.batch_norm(4)),
@@ -105,7 +106,7 @@ fn train(branch: &Branch, ours: bool, device: &Device) -> Vec<Vec<f32>> {
     found.extend([x, residual].map(|leaf| values(leaf.grad_remove(&mut gradients).unwrap())));
     let mut collect = Collect { gradients: Some(GradientsParams::from_grads(gradients, branch)), ..Collect::default() };
     branch.visit(&mut collect);
-    assert_eq!(collect.found.len(), 7, "weights of both, a bias, gamma and beta of both");
+    assert_eq!(collect.found.len(), 6, "weights, gamma and beta of both");
     collect.gradients = None;
     branch.visit(&mut collect);
     found.append(&mut collect.found);

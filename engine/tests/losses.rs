@@ -74,7 +74,7 @@ impl Case {
         let targets = self.scales.iter().map(|Scale { shape: [batch, classes, z, x, y], targets, .. }| {
             Targets::new(targets, [*batch, *z, *x, *y], *classes, self.ignore_id, device)
         });
-        let loss = losses.total(leaves.clone(), targets.collect()).unwrap();
+        let loss = losses.total(leaves.clone(), &targets.collect::<Vec<_>>()).unwrap();
         let gradients = loss.backward();
         (values(loss)[0], leaves.iter().map(|leaf| values(leaf.grad(&gradients).unwrap())).collect())
     }

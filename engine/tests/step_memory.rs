@@ -33,7 +33,7 @@ fn a_training_step_keeps_few_bytes_a_voxel() {
     reset_peak();
     let before = memory_use(&device).unwrap().in_use_bytes;
     let logits = network.forward(x.autodiff()).unwrap();
-    let gradients = losses.total(logits, vec![targets]).unwrap().backward();
+    let gradients = losses.total(logits, &[targets]).unwrap().backward();
     drop(gradients);
     let bytes = memory_use(&device).unwrap().peak_bytes - before;
     assert!(bytes < 400 * voxels as u64, "{} bytes a voxel", bytes / voxels as u64);

@@ -1,6 +1,6 @@
 //! Class-weighted cross-entropy over voxels, and its focal form.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Slice, Tensor};
 
 use super::Targets;
 use crate::{Result, ops};
@@ -46,5 +46,5 @@ pub(super) fn heard(class_weights: Tensor<1>, ignore_id: u8) -> Tensor<1> {
         return class_weights;
     }
     let zero = Tensor::zeros([1], &class_weights.device());
-    class_weights.slice_assign([ignored..ignored + 1], zero)
+    class_weights.slice_assign([Slice::from(ignored..ignored + 1)], zero)
 }

@@ -63,10 +63,3 @@ impl Probabilities {
         weighted.clone() - self.p.clone() * weighted.sum_dim(1)
     }
 }
-
-/// A loss of the logits with this value and this gradient, `[B, C, V]`, both without autodiff.
-pub(super) fn with_gradient(logits: Tensor<3>, value: Tensor<1>, gradient: Tensor<3>) -> Tensor<1> {
-    // A sum of zeros, whose derivative is the gradient.
-    let carrier = ((logits.clone() - logits.detach()) * gradient).sum();
-    carrier + value
-}

@@ -7,9 +7,10 @@ use occam_scene::GridSpec;
 use super::affinity::affinity;
 use super::cross_entropy::{focal, heard};
 use super::lovasz::lovasz;
-use super::probabilities::{Probabilities, with_gradient};
+use super::probabilities::Probabilities;
 use super::{LossConfig, Targets};
 use crate::Result;
+use crate::ops::known_gradient;
 
 /// The losses of a configuration with what they need beside predictions and targets.
 #[derive(Debug, Clone)]
@@ -40,11 +41,11 @@ impl Losses {
     ///
     /// # Errors
     /// Those of [`crate::ops::cross_entropy`].
-    pub fn total(&self, logits: Vec<Tensor<5>>, targets: Vec<Targets>) -> Result<Tensor<1>> {
+    pub fn total(&self, logits: Vec<Tensor<5>>, targets: &[Targets]) -> Result<Tensor<1>> {
         debug_assert_eq!(logits.len(), targets.len());
         let scales = logits.len() as f32;
         let mut sum = Sum(None);
-        for (logits, targets) in logits.into_iter().zip(&targets) {
+        for (logits, targets) in logits.into_iter().zip(targets) {
             sum.add(1.0, self.of_scale(logits, targets)?);
         }
         Ok(sum.0.expect("a network predicts at one scale at least") / scales)
@@ -87,7 +88,7 @@ impl Losses {
             value.add(1.0, loss);
             gradient.add(1.0, of_p);
         }
-        Some(with_gradient(logits, value.0?, probabilities.logit_gradient(gradient.0?)))
+        Some(known_gradient(logits, value.0?, probabilities.logit_gradient(gradient.0?)))
     }
 }
 

@@ -143,9 +143,9 @@ impl LmscNet {
         let [batch, channels, z, x, y] = features.dims();
         let columns = features.reshape([batch, channels * z, x, y]);
         let skip_1_1 = conv_relu_all(&self.encoder_block1, columns)?;
-        let skip_1_2 = conv_relu_all(&self.encoder_block2, halve2d(skip_1_1.clone()))?;
-        let skip_1_4 = conv_relu_all(&self.encoder_block3, halve2d(skip_1_2.clone()))?;
-        let skip_1_8 = conv_relu_all(&self.encoder_block4, halve2d(skip_1_4.clone()))?;
+        let skip_1_2 = conv_relu_all(&self.encoder_block2, halve2d(skip_1_1.clone())?)?;
+        let skip_1_4 = conv_relu_all(&self.encoder_block3, halve2d(skip_1_2.clone())?)?;
+        let skip_1_8 = conv_relu_all(&self.encoder_block4, halve2d(skip_1_4.clone())?)?;
 
         let out_1_8 = conv2d(&self.conv_out_scale_1_8, skip_1_8, Identity)?;
 

@@ -90,7 +90,7 @@ impl SscNet {
         let x = conv3d(&self.conv1_1, features, None, None, Relu)?;
         let shortcut = conv3d(&self.reduction2_1, x.clone(), None, None, Identity)?;
         let x = conv3d(&self.conv2_1, x, None, None, Relu)?;
-        let x = halve3d(conv3d(&self.conv2_2, x, None, Some(shortcut), Relu)?);
+        let x = halve3d(conv3d(&self.conv2_2, x, None, Some(shortcut), Relu)?)?;
 
         let x = conv3d(&self.conv3_1, x, None, None, Relu)?;
         let shortcut = conv3d(&self.reduction3_1, x.clone(), None, None, Identity)?;

@@ -22,7 +22,7 @@ pub fn conv2d(layer: &Conv2d, x: Tensor<4>, activation: Activation) -> Result<Te
         dilation: as_volume(layer.dilation, 1),
         groups: layer.groups,
     };
-    let epilogue = Epilogue { bias: value(&layer.bias), residual: None, activation };
+    let epilogue = Epilogue { bias: value(layer.bias.as_ref()), residual: None, activation };
     let weight = layer.weight.val().unsqueeze_dim(2);
     Ok(ops::conv(x.unsqueeze_dim(2), weight, &options, None, epilogue)?.squeeze_dim(2))
 }
@@ -38,7 +38,7 @@ pub fn conv3d(
     residual: Option<Tensor<5>>,
     activation: Activation,
 ) -> Result<Tensor<5>> {
-    let epilogue = Epilogue { bias: value(&layer.bias), residual, activation };
+    let epilogue = Epilogue { bias: value(layer.bias.as_ref()), residual, activation };
     ops::conv(x, layer.weight.val(), &options3d(layer), prologue, epilogue)
 }
 
@@ -62,7 +62,7 @@ pub fn conv_transpose2d(layer: &ConvTranspose2d, x: Tensor<4>) -> Result<Tensor<
         dilation: as_volume(layer.dilation, 1),
         groups: layer.groups,
     };
-    let epilogue = Epilogue { bias: value(&layer.bias), ..Epilogue::default() };
+    let epilogue = Epilogue { bias: value(layer.bias.as_ref()), ..Epilogue::default() };
     let weight = layer.weight.val().unsqueeze_dim(2);
     let output_padding = as_volume(layer.padding_out, 0);
     Ok(ops::conv_transposed(x.unsqueeze_dim(2), weight, &options, output_padding, epilogue)?.squeeze_dim(2))
@@ -75,7 +75,7 @@ pub fn conv_transpose2d(layer: &ConvTranspose2d, x: Tensor<4>) -> Result<Tensor<
 pub fn conv_transpose3d(layer: &ConvTranspose3d, x: Tensor<5>) -> Result<Tensor<5>> {
     let ConvTranspose3d { stride, padding, dilation, groups, .. } = *layer;
     let options = ConvOptions { stride, padding, dilation, groups };
-    let epilogue = Epilogue { bias: value(&layer.bias), ..Epilogue::default() };
+    let epilogue = Epilogue { bias: value(layer.bias.as_ref()), ..Epilogue::default() };
     ops::conv_transposed(x, layer.weight.val(), &options, layer.padding_out, epilogue)
 }
 
@@ -89,8 +89,8 @@ pub fn relu_first(x: &Tensor<5>) -> Prologue {
     }
 }
 
-fn value(bias: &Option<Param<Tensor<1>>>) -> Option<Tensor<1>> {
-    bias.as_ref().map(Param::val)
+fn value(bias: Option<&Param<Tensor<1>>>) -> Option<Tensor<1>> {
+    bias.map(Param::val)
 }
 
 /// Of a plane as a volume of depth 1.

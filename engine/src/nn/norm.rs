@@ -3,6 +3,7 @@
 //! Parameters and running statistics stay in Burn's modules. As there, a layer that trains, on a device with autodiff,
 //! takes the statistics of its batch (variance over n, not n - 1) and moves the running ones; else it takes the running ones.
 
+use burn::module::Param;
 use burn::nn::BatchNorm;
 use burn::nn::conv::Conv3d;
 use burn::tensor::Tensor;
@@ -20,8 +21,8 @@ pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation) -> R
     let [mean, variance] = if trains(layer, x) {
         let [batch, channels, d, h, w] = x.dims();
         let moments = ops::channel_moments(x.clone().reshape([batch, channels, d * h * w]))?;
-        move_running(layer, moments.clone().detach());
-        rows(moments)
+        move_running(layer, &moments.clone().detach());
+        rows(&moments)
     } else {
         running(layer, x)
     };
@@ -42,9 +43,9 @@ pub fn conv3d_norm(
 ) -> Result<Tensor<5>> {
     let (weight, options) = (conv.weight.val(), options3d(conv));
     if trains(norm, &x) {
-        let [gamma, beta] = [&norm.gamma, &norm.beta].map(|parameter| parameter.val());
+        let [gamma, beta] = [&norm.gamma, &norm.beta].map(Param::val);
         let (y, moments) = ops::conv_norm(x, weight, &options, prologue, [gamma, beta], norm.epsilon, residual)?;
-        move_running(norm, moments);
+        move_running(norm, &moments);
         return Ok(y);
     }
     let [mean, variance] = running(norm, &x);
@@ -64,7 +65,7 @@ fn running(layer: &BatchNorm, x: &Tensor<5>) -> [Tensor<1>; 2] {
 }
 
 /// Mixes the batch's moments, `[2, C]` without gradient, into the running ones.
-fn move_running(layer: &BatchNorm, moments: Tensor<2>) {
+fn move_running(layer: &BatchNorm, moments: &Tensor<2>) {
     let device = moments.device();
     for (state, batch) in [&layer.running_mean, &layer.running_var].into_iter().zip(rows(moments)) {
         let before = state.value_sync().to_device(&device);
@@ -74,7 +75,7 @@ fn move_running(layer: &BatchNorm, moments: Tensor<2>) {
 }
 
 /// Mean and variance of `[2, C]`.
-fn rows(moments: Tensor<2>) -> [Tensor<1>; 2] {
+fn rows(moments: &Tensor<2>) -> [Tensor<1>; 2] {
     [0..1, 1..2].map(|row| moments.clone().slice([row]).squeeze_dim(0))
 }
 

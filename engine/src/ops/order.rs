@@ -11,21 +11,27 @@ use burn::tensor::Tensor;
 /// `x` as it is. The backward pass of everything made from the result is finished before that of `earlier` begins.
 ///
 /// Burn goes back through parallel branches side by side, level by level, and holds the gradients of all of them at once.
-/// A branch that begins with its input `after` the sum so far is done, and its memory free, before the next one starts.
+/// A branch that begins with its input `after` the sum so far (which goes into the loss too) is done, and its memory free, before the next one starts.
 pub fn after<const D: usize>(x: Tensor<D>, earlier: &Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::after(x.into_dispatch(), earlier.clone().into_dispatch()))
 }
 
 #[backend_extension(Cube, Flex, Autodiff)]
 trait OrderOps: Backend {
-    fn after(x: FloatTensor<Self>, _earlier: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn after(x: FloatTensor<Self>, earlier: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl OrderOps for Cube {
+    fn after(x: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
         x
     }
 }
 
-impl OrderOps for Cube {}
-
-impl OrderOps for Flex {}
+impl OrderOps for Flex {
+    fn after(x: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        x
+    }
+}
 
 impl<B: OrderOps, C: CheckpointStrategy> OrderOps for Autodiff<B, C> {
     fn after(x: FloatTensor<Self>, earlier: FloatTensor<Self>) -> FloatTensor<Self> {

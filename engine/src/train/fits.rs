@@ -61,10 +61,10 @@ fn least_need(spec: &GridSpec, channels: usize, classes: usize, work: Work) -> O
             let survey = times(voxels, classes)?.checked_mul(4)?.checked_add(times(voxels, TOGETHER)?)?;
             // Batches that wait, and those in the making.
             let queue = times(times(voxels, batch)?, workers.checked_mul(2)?.checked_add(1)?)?;
-            // The input waits for the backward; scores, their logarithms and the gradient live at the same time, whatever
-            // the network.
+            // The input waits for the backward pass, and the scores until their gradient takes their place, whatever the
+            // network.
             let input = times(times(voxels, batch)?, channels)?.checked_mul(4)?;
-            let cpu = scores.checked_mul(3)?.checked_add(input)?.checked_add(queue)?;
+            let cpu = scores.checked_add(input)?.checked_add(queue)?;
             Some(Need { scores, host: survey.max(queue), cpu })
         }
         Work::Prediction => {
@@ -105,7 +105,7 @@ mod tests {
         let need = least_need(&spec, 3, 5, Work::Training { batch: 2, workers: 3 }).unwrap();
         // 7 batches of 2 x 1000 voxels wait or are made; 8 targets are read beside 4 bytes a class and voxel; 2 x 3
         // channels of 4 bytes a voxel go in.
-        assert_eq!(need, Need { scores: 40_000, host: 28_000, cpu: 3 * 40_000 + 14_000 + 24_000 });
+        assert_eq!(need, Need { scores: 40_000, host: 28_000, cpu: 40_000 + 14_000 + 24_000 });
         let many = least_need(&spec, 3, 5, Work::Training { batch: 2, workers: 30 }).unwrap();
         assert_eq!(many.host, 61 * 2 * 1000);
         let prediction = least_need(&spec, 3, 5, Work::Prediction).unwrap();

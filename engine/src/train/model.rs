@@ -85,7 +85,7 @@ impl Model {
     /// One grid a sample of the batch; its targets are not looked at.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the device fails.
+    /// [`Error::Failed`] when the device fails, [`Error::TooLarge`] when a tensor of the network does not fit on it.
     pub fn predict_batch(&self, batch: &Batch) -> Result<Vec<VoxelGrid>> {
         let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?)?.swap_remove(0);
         // Ties go to the lowest class.

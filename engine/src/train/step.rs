@@ -119,7 +119,7 @@ impl Learner {
             let shape = [batch.len(), nz / scale, nx / scale, ny / scale];
             Targets::new(&labels, shape, self.losses.classes(), self.spec.ignore_id, &self.device)
         });
-        self.losses.total(logits, targets.collect())
+        self.losses.total(logits, &targets.collect::<Vec<_>>())
     }
 
     /// The network as it predicts: batch normalization by its running statistics, no autodiff.

@@ -70,10 +70,10 @@ trait ConvNormOps: Backend + ConvOps + AffineOps + ChannelSumsOps + MomentsOps {
         plan: Plan,
         epsilon: f64,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let y = channels::<Self>(convolved::<Self>(x, weight, load, plan));
+        let y = channels::<Self>(convolved::<Self>(x, weight, &load, plan));
         let moments = Self::channel_moments(y.clone());
-        let [gamma, beta] = rows::<Self>(norm);
-        let [mean, inverse] = mean_and_inverse::<Self>(moments.clone(), epsilon);
+        let [gamma, beta] = rows::<Self>(&norm);
+        let [mean, inverse] = mean_and_inverse::<Self>(&moments, epsilon);
         let scale = Self::float_mul(gamma, inverse);
         let shift = Self::float_sub(beta, Self::float_mul(mean, scale.clone()));
         let sum = Self::affine_add(y, scale, shift, channels::<Self>(residual), Activation::Identity);
@@ -96,7 +96,8 @@ impl<B: ConvNormOps, C: CheckpointStrategy> ConvNormOps for Autodiff<B, C> {
         epsilon: f64,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let nodes = [x.node(), weight.node(), load.node(), norm.node(), residual.node()];
-        let [x, weight, load, norm, residual] = [x, weight, load, norm, residual].map(|tensor| tensor.into_primitive());
+        let (x, weight, residual) = (x.into_primitive(), weight.into_primitive(), residual.into_primitive());
+        let (load, norm) = (load.into_primitive(), norm.into_primitive());
         match ConvNormBackward.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let kept = [x.clone(), weight.clone(), load.clone(), norm.clone()];
@@ -126,10 +127,10 @@ impl<B: ConvNormOps> Backward<B, 5> for ConvNormBackward {
         if let Some(node) = residual_node {
             gradients.register::<B>(node.id, gradient.clone());
         }
-        let [gamma, _] = rows::<B>(norm);
-        let [mean, inverse] = mean_and_inverse::<B>(moments, epsilon);
+        let [gamma, _] = rows::<B>(&norm);
+        let [mean, inverse] = mean_and_inverse::<B>(&moments, epsilon);
         let scale = B::float_mul(gamma, inverse.clone());
-        let y = channels::<B>(convolved::<B>(x.clone(), weight.clone(), load.clone(), plan));
+        let y = channels::<B>(convolved::<B>(x.clone(), weight.clone(), &load, plan));
         let (scaled, by_scale, by_beta) =
             B::affine_backward(y.clone(), scale.clone(), scale.clone(), Activation::Identity, channels::<B>(gradient));
 
@@ -146,7 +147,7 @@ impl<B: ConvNormOps> Backward<B, 5> for ConvNormBackward {
         if let Some(node) = norm_node {
             gradients.register::<B>(node.id, packed::<B>([by_gamma, by_beta]));
         }
-        let vectors = rows::<B>(load);
+        let vectors = rows::<B>(&load);
         if let Some(node) = weight_node {
             let [scale, shift] = vectors.clone();
             let weight_gradient = B::conv_weight_gradient(x.clone(), y_gradient.clone(), scale, shift, plan);
@@ -171,7 +172,7 @@ impl<B: ConvNormOps> Backward<B, 5> for ConvNormBackward {
 fn convolved<B: ConvOps>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
-    load: FloatTensor<B>,
+    load: &FloatTensor<B>,
     plan: Plan,
 ) -> FloatTensor<B> {
     let [scale, shift] = rows::<B>(load);
@@ -186,13 +187,13 @@ fn voxels(plan: &Plan) -> f64 {
 }
 
 /// Mean, and one over the standard deviation, of moments `[2, C]`.
-fn mean_and_inverse<B: Backend>(moments: FloatTensor<B>, epsilon: f64) -> [FloatTensor<B>; 2] {
+fn mean_and_inverse<B: Backend>(moments: &FloatTensor<B>, epsilon: f64) -> [FloatTensor<B>; 2] {
     let [mean, variance] = rows::<B>(moments);
     [mean, B::float_recip(B::float_sqrt(B::float_add_scalar(variance, epsilon.into())))]
 }
 
 /// The vectors of `[2, C]`.
-fn rows<B: Backend>(packed: FloatTensor<B>) -> [FloatTensor<B>; 2] {
+fn rows<B: Backend>(packed: &FloatTensor<B>) -> [FloatTensor<B>; 2] {
     let channels = packed.shape()[1];
     [0, 1].map(|row| {
         let row = B::float_slice(packed.clone(), &[Slice::from(row..row + 1)]);

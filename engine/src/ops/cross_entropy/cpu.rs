@@ -37,7 +37,9 @@ impl Softmax {
             for ((target, below), label) in target.iter_mut().zip(&*exp).zip(labels) {
                 *target = if *label == class { *below } else { *target };
             }
-            exp.iter_mut().for_each(|exp| *exp = exp_of_negative(*exp));
+            for exp in exp.iter_mut() {
+                *exp = exp_of_negative(*exp);
+            }
             for ((others, exp), label) in others.iter_mut().zip(&*exp).zip(labels) {
                 *others += if *label == class { 0.0 } else { *exp };
             }

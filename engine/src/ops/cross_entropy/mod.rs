@@ -189,7 +189,8 @@ impl<B: CrossEntropyOps, C: CheckpointStrategy> CrossEntropyOps for Autodiff<B, 
         gradient: FloatTensor<Self>,
         gamma: f32,
     ) -> FloatTensor<Self> {
-        let [logits, class_weights, gradient] = [logits, class_weights, gradient].map(|tensor| tensor.into_primitive());
+        let (logits, class_weights) = (logits.into_primitive(), class_weights.into_primitive());
+        let gradient = gradient.into_primitive();
         Self::from_inner(B::cross_entropy_backward(logits, labels, class_weights, gradient, gamma))
     }
 }
