@@ -1,7 +1,7 @@
 // y[batch] = act(op(a[batch]) op(b[batch]) + bias + residual[batch]) for matrices of f32 or f16, or the partial sums of it
 // over one part of k.
 //
-// Bindings  0 a, 1 b: matrices of any layout, by strides   2 bias [n]   3 residual [batch, m, n]
+// Bindings  0 a, 1 b: matrices of any layout, by strides   2 bias f32 [n]   3 residual [batch, m, n]
 //           4 y [batch, m, n], or partial sums f32 [batch, parts, m, n]. An absent bias or residual binds any tensor.
 // Params    0 m   1 n   2 k   strides in values: 3 a row   4 a k   5 a batch   6 b k   7 b col   8 b batch
 //           9 k of one matrix: less than k when the product sums over batches; then 10, 11 strides of a and b between them
@@ -12,7 +12,7 @@
 {{ enable }}
 @group(0) @binding(0) var<storage, read_write> a: array<{{ elem }}>;
 @group(0) @binding(1) var<storage, read_write> b: array<{{ elem }}>;
-@group(0) @binding(2) var<storage, read_write> bias: array<{{ elem }}>;
+@group(0) @binding(2) var<storage, read_write> bias: array<f32>;
 @group(0) @binding(3) var<storage, read_write> residual: array<{{ elem }}>;
 @group(0) @binding(4) var<storage, read_write> y: array<{{ out }}>;
 //!include params
@@ -77,7 +77,7 @@ fn store(row: u32, col: u32, sum: f32) {
     let place = y_start + row * sides.y + col;
     var value = sum;
     if (flags & 1u) != 0u {
-        value += f32(bias[col]);
+        value += bias[col];
     }
     if (flags & 2u) != 0u {
         value += f32(residual[place]);

@@ -1,13 +1,13 @@
 // Sum of the partial sums that the parts of k left, with what follows a product: act(sum + bias + residual).
 //
-// Bindings  0 sums f32 [batch, parts, m, n]   1 bias [n]   2 residual [batch, m, n]   3 y [batch, m, n]
+// Bindings  0 sums f32 [batch, parts, m, n]   1 bias f32 [n]   2 residual [batch, m, n]   3 y [batch, m, n]
 //           An absent bias or residual binds any tensor.
 // Params    0 values of y   1 m n   2 parts   3 n   4 flags: 1 bias, 2 residual, 4 ReLU
 // Dispatch  one thread a value
 // Parts are added in ascending order, in f32: deterministic. One rounding to f16.
 {{ enable }}
 @group(0) @binding(0) var<storage, read_write> sums: array<f32>;
-@group(0) @binding(1) var<storage, read_write> bias: array<{{ elem }}>;
+@group(0) @binding(1) var<storage, read_write> bias: array<f32>;
 @group(0) @binding(2) var<storage, read_write> residual: array<{{ elem }}>;
 @group(0) @binding(3) var<storage, read_write> y: array<{{ elem }}>;
 //!include params
@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocatio
         place += side;
     }
     if (flags & 1u) != 0u {
-        value += f32(bias[index % param(3u)]);
+        value += bias[index % param(3u)];
     }
     if (flags & 2u) != 0u {
         value += f32(residual[index]);

@@ -438,18 +438,18 @@ fn products_that_cannot_be_are_refused() {
         let zeros = |shape: [usize; 3]| Tensor::<3>::zeros(shape, (&device, DType::F32));
         let options = GemmOptions::default;
         let normal = |a, b, parts: &[&str]| refused(zeros(a), zeros(b), options(), parts);
-        normal([1, 3, 4], [1, 5, 6], &["[1, 3, 4]", "[1, 5, 6]", "4", "5"]);
-        normal([1, 3, 0], [1, 5, 6], &["[1, 3, 0]", "[1, 5, 6]"]);
-        normal([2, 3, 4], [3, 4, 6], &["[2, 3, 4]", "[3, 4, 6]", "2", "3"]);
-        normal([0, 3, 4], [2, 4, 6], &["[0, 3, 4]", "[2, 4, 6]"]);
+        normal([1, 3, 4], [1, 5, 6], &["1x3x4", "1x5x6", "4", "5"]);
+        normal([1, 3, 0], [1, 5, 6], &["1x3x0", "1x5x6"]);
+        normal([2, 3, 4], [3, 4, 6], &["2x3x4", "3x4x6", "2", "3"]);
+        normal([0, 3, 4], [2, 4, 6], &["0x3x4", "2x4x6"]);
         let transposed = GemmOptions { a: Layout::Transposed, ..options() };
-        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), transposed, &["[1, 3, 4]", "[1, 4, 6]"]);
+        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), transposed, &["1x3x4", "1x4x6"]);
         let transposed = GemmOptions { b: Layout::Transposed, ..options() };
-        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), transposed, &["[1, 3, 4]", "[1, 4, 6]"]);
+        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), transposed, &["1x3x4", "1x4x6"]);
         let bias = GemmOptions { bias: Some(Tensor::zeros([3], &device)), ..options() };
-        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), bias, &["bias", "[3]", "6"]);
+        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), bias, &["bias of 3 values", "6"]);
         let residual = GemmOptions { residual: Some(zeros([1, 6, 3])), ..options() };
-        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), residual, &["residual", "[1, 6, 3]", "[1, 3, 6]"]);
+        refused(zeros([1, 3, 4]), zeros([1, 4, 6]), residual, &["residual", "1x6x3", "1x3x6"]);
         let half = Tensor::<3>::zeros([1, 4, 6], (&device, DType::F16));
         refused(zeros([1, 3, 4]), half.clone(), options(), &["F32", "F16"]);
         let residual = GemmOptions { residual: Some(half), ..options() };
@@ -460,6 +460,50 @@ fn products_that_cannot_be_are_refused() {
     for dtype in [DType::F64, DType::BF16] {
         let zeros = |shape: [usize; 3]| Tensor::<3>::zeros(shape, (&cpu(), dtype));
         refused(zeros([1, 3, 4]), zeros([1, 4, 6]), GemmOptions::default(), &[&format!("{dtype:?}")]);
+    }
+}
+
+/// A bias of f32 with matrices of f16 is not rounded to f16, and neither is its gradient; and one of f16 serves either.
+#[test]
+fn a_bias_has_its_own_type() {
+    // 1 + 2^-20 is no f16; minus 1 the bias leaves a power of two, which is one.
+    let fine = 1.0 + 2f64.powi(-20);
+    for device in [cpu(), vulkan()] {
+        let on = device.autodiff();
+        // 4,098 rows of ones: a sum beyond 2,048 that is no f16. With long k, the sums of parts.
+        for (m, k) in [(4098, 2), (2, 4096)] {
+            for (dtype, bias_dtype) in [(DType::F16, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
+                let what = format!("{m} rows of {k} {dtype:?} and a bias of {bias_dtype:?} on {on:?}");
+                let mut first = vec![0.0; m * k];
+                first.iter_mut().step_by(k).for_each(|a| *a = -1.0);
+                let a = tensor(&first, [1, m, k], dtype, &on);
+                let b = tensor(&vec![1.0; k * 3], [1, k, 3], dtype, &on);
+                let bias = if bias_dtype == DType::F32 { fine } else { 1.25 };
+                let bias_on = tensor(&[bias; 3], [3], bias_dtype, &on).require_grad();
+                let y = gemm(a, b, GemmOptions { bias: Some(bias_on.clone()), ..GemmOptions::default() }).unwrap();
+                assert_eq!(y.dtype(), dtype, "{what}");
+                assert!(read(y.clone()).iter().all(|y| *y == bias - 1.0), "{what}");
+                let mut gradients = y.sum().backward();
+                let gradient = bias_on.grad_remove(&mut gradients).unwrap();
+                assert_eq!(gradient.dtype(), bias_dtype, "{what}");
+                let rounded = if bias_dtype == DType::F16 { half::f16::from_f64(m as f64).to_f64() } else { m as f64 };
+                assert_eq!(read(gradient), [rounded; 3], "{what}");
+            }
+        }
+    }
+}
+
+/// 2^24 x 2^24 values are more bytes than a process can address.
+#[test]
+fn products_beyond_the_memory_are_refused_on_the_cpu() {
+    let long = |shape: [usize; 3]| Tensor::<3>::zeros([1; 3], (&cpu(), DType::F32)).expand(shape);
+    match gemm(long([1, 1 << 24, 1]), long([1, 1, 1 << 24]), GemmOptions::default()) {
+        Err(Error::TooLarge(message)) => {
+            for part in ["gemm", "1x16777216x16777216", "1125899906842624 bytes"] {
+                assert!(message.contains(part), "no {part:?} in: {message}");
+            }
+        }
+        other => panic!("expected too large, found {:?}", other.map(|y| y.dims())),
     }
 }
 

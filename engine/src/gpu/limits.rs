@@ -1,6 +1,8 @@
 //! "Too large" and "has no such numbers" found before the device finds it: a tensor beyond a device's limit is created without complaint and
 //! fails only when something made from it is read.
 
+use std::fmt;
+
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device};
 
@@ -13,14 +15,16 @@ pub fn is_cpu(device: &Device) -> bool {
     !matches!(device.as_dispatch(), DispatchDevice::Cube(_))
 }
 
-/// Checks that one tensor of `bytes` fits a kernel's binding on `device`. `what` names it: `the dense grid 2x2x2`.
+/// Checks that one tensor of `bytes`, to be made, fits on `device`: in a kernel's binding, or on the CPU in memory.
+/// `what` names it: `the dense grid 2x2x2`.
 ///
 /// # Errors
 ///
-/// [`Error::TooLarge`] with the tensor, its bytes, the limit and what to do. The CPU has no such limit.
-pub fn check_binding(device: &Device, what: &str, bytes: u64) -> Result<()> {
+/// [`Error::TooLarge`] with the tensor, its bytes, the limit and what to do. On the CPU only where the system does not
+/// hand out the memory.
+pub fn check_binding(device: &Device, what: impl fmt::Display, bytes: u64) -> Result<()> {
     let device = device.clone().without_autodiff();
-    let DispatchDevice::Cube(cube) = device.as_dispatch() else { return Ok(()) };
+    let DispatchDevice::Cube(cube) = device.as_dispatch() else { return check_memory(what, bytes) };
     let limit = cube.client().properties().memory.max_page_size;
     if bytes <= limit {
         return Ok(());
@@ -33,18 +37,34 @@ pub fn check_binding(device: &Device, what: &str, bytes: u64) -> Result<()> {
     )))
 }
 
+/// Checks that the memory of the host has room: asking for it must fail here, for what makes tensors ends the program.
+fn check_memory(what: impl fmt::Display, bytes: u64) -> Result<()> {
+    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if size <= SURELY_HAD || Vec::<u8>::new().try_reserve_exact(size).is_ok() {
+        return Ok(());
+    }
+    Err(Error::TooLarge(format!(
+        "{what}: {} ({bytes} bytes) in one piece, more than the memory of this computer has room for. Use a smaller \
+         batch, or a coarser or smaller grid.",
+        crate::bytes_text(bytes)
+    )))
+}
+
+/// Bytes that are not worth asking the system about.
+const SURELY_HAD: usize = 1 << 30;
+
 /// Whether kernels on `device` take half precision. Always on the CPU; a GPU must offer it in shaders.
 pub fn supports_f16(device: &Device) -> bool {
     is_cpu(device) || adapter_of(device).is_some_and(|adapter| adapter.f16)
 }
 
 /// Checks that `device` computes with numbers of this type: f32 anywhere, f16 where [`supports_f16`]. `what` names the
-/// operation and the tensor: `gemm: a [1, 3, 4]`.
+/// operation and the tensor: `gemm: a 1x3x4`.
 ///
 /// # Errors
 ///
 /// [`Error::Usage`] with the type, the device and what to do.
-pub fn check_dtype(device: &Device, what: &str, dtype: DType) -> Result<()> {
+pub fn check_dtype(device: &Device, what: impl fmt::Display, dtype: DType) -> Result<()> {
     match dtype {
         DType::F32 => Ok(()),
         DType::F16 if supports_f16(device) => Ok(()),

@@ -301,8 +301,8 @@ pub const GEMM: Shader = Shader {
     name: "gemm",
     text: include_str!("../../../shaders/gemm.wgsl"),
     permutations: &tile::every::<{ tile::count(3, 2) }>(
-        &[GEMM_F32, GEMM_F16, GEMM_F16_PARTIAL],
-        &[GEMM_F16, GEMM_F16_PARTIAL],
+        &[GEMM_F32, GEMM_F16, GEMM_F16_SUMS],
+        &[GEMM_F16, GEMM_F16_SUMS],
     ),
     workgroup_size: 256,
     buffers: 5,
@@ -313,7 +313,7 @@ pub const GEMM: Shader = Shader {
 pub const GEMM_F32: Permutation = Permutation::new("f32", &[("elem", "f32"), ("out", "f32"), ("enable", "")]);
 pub const GEMM_F16: Permutation =
     Permutation::new("f16", &[("elem", "f16"), ("out", "f16"), ("enable", "enable f16;")]);
-pub const GEMM_F16_PARTIAL: Permutation =
+pub const GEMM_F16_SUMS: Permutation =
     Permutation::new("f16 partial", &[("elem", "f16"), ("out", "f32"), ("enable", "enable f16;")]);
 
 /// Ordered sum of the partial products that split-K leaves.

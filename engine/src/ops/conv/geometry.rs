@@ -50,7 +50,8 @@ impl ConvGeometry {
         let [batch, channels_in, sides_in @ ..] = x;
         let [channels_out, channels_group, kernel @ ..] = weight;
         let refuse = |found: String| {
-            Err(Error::Usage(format!("convolution of {x:?} (batch, channels, sides) with weights {weight:?}: {found}")))
+            let (x, weight) = (by(&x), by(&weight));
+            Err(Error::Usage(format!("convolution of {x} (batch, channels, sides), weights {weight}: {found}")))
         };
         if let Some(found) = not_positive(weight, options) {
             return refuse(found);
@@ -69,8 +70,9 @@ impl ConvGeometry {
             let room = padded.zip(reach).and_then(|(padded, reach)| padded.checked_sub(reach)?.checked_sub(1));
             let Some(room) = room else {
                 return refuse(format!(
-                    "the kernel with dilation {:?} is larger than the grid with padding {:?}",
-                    options.dilation, options.padding
+                    "the kernel with dilation {} is larger than the grid with padding {}",
+                    by(&options.dilation),
+                    by(&options.padding)
                 ));
             };
             sides_out[axis] = room / options.stride[axis] + 1;
@@ -96,8 +98,9 @@ impl ConvGeometry {
         let [weight_in, channels_group, kernel @ ..] = weight;
         let ConvOptions { stride, padding, dilation, groups } = *options;
         let refuse = |found: String| {
+            let (x, weight) = (by(&x), by(&weight));
             Err(Error::Usage(format!(
-                "transposed convolution of {x:?} (batch, channels, sides) with weights {weight:?}: {found}"
+                "transposed convolution of {x} (batch, channels, sides), weights {weight}: {found}"
             )))
         };
         if let Some(found) = not_positive(weight, options) {
@@ -109,7 +112,8 @@ impl ConvGeometry {
         let mut sides_in = [0; 3];
         for axis in 0..3 {
             if output_padding[axis] >= stride[axis] {
-                return refuse(format!("output padding {output_padding:?}, expected less than the stride {stride:?}"));
+                let (padding, stride) = (by(&output_padding), by(&stride));
+                return refuse(format!("output padding {padding}, expected less than the stride {stride}"));
             }
             let size = || {
                 let strides = sides_out[axis].checked_sub(1)?.checked_mul(stride[axis])?;
@@ -118,7 +122,7 @@ impl ConvGeometry {
                 side.checked_sub(padding[axis].checked_mul(2)?).filter(|side| *side > 0)
             };
             let Some(side) = size() else {
-                return refuse(format!("nothing is left of the output after padding {padding:?}"));
+                return refuse(format!("nothing is left of the output after padding {}", by(&padding)));
             };
             sides_in[axis] = side;
         }
@@ -156,6 +160,15 @@ impl ConvGeometry {
         self.sides_out.iter().product()
     }
 
+    /// Sides of the larger grid with everything that the kernel touches around it.
+    pub(super) fn reach(&self) -> [usize; 3] {
+        [0, 1, 2].map(|axis| {
+            let kernel = (self.kernel[axis] - 1).saturating_mul(self.dilation[axis]);
+            let around = self.padding[axis].saturating_mul(2).saturating_add(kernel);
+            self.sides_in[axis].max(self.sides_out[axis]).saturating_add(around)
+        })
+    }
+
     /// Values of the kernel between two channels.
     pub fn taps(&self) -> usize {
         self.kernel.iter().product()
@@ -165,23 +178,43 @@ impl ConvGeometry {
 /// `1x32x1x128x128, weights 32x32x1x3x3, stride 1x1x1, padding 0x1x1, dilation 1x1x1, 1 group`.
 impl fmt::Display for ConvGeometry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.groups == 1 { "" } else { "s" };
-        write!(
-            f,
-            "{}, weights {}, stride {}, padding {}, dilation {}, {} group{plural}",
-            by(&self.input()),
-            by(&self.weight()),
-            by(&self.stride),
-            by(&self.padding),
-            by(&self.dilation),
-            self.groups
-        )
+        self.write(f, &self.input())
     }
 }
 
-/// `2x3x4`.
-pub(super) fn by(sides: &[usize]) -> String {
-    sides.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+impl ConvGeometry {
+    fn write(&self, f: &mut fmt::Formatter<'_>, goes_in: &[usize]) -> fmt::Result {
+        let Self { stride, padding, dilation, groups, .. } = self;
+        write!(f, "{}, weights {}, stride {}, ", by(goes_in), by(&self.weight()), by(stride))?;
+        write!(f, "padding {}, dilation {}, {groups} group", by(padding), by(dilation))?;
+        f.write_str(if *groups == 1 { "" } else { "s" })
+    }
+}
+
+/// An operation as errors name it, by what goes in; the geometry is that of the convolution either way.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Operation<'a> {
+    Convolution(&'a ConvGeometry),
+    Transposed(&'a ConvGeometry),
+}
+
+impl fmt::Display for Operation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Convolution(geometry) => write!(f, "convolution of {geometry}"),
+            Self::Transposed(geometry) => {
+                f.write_str("transposed convolution of ")?;
+                geometry.write(f, &geometry.output())
+            }
+        }
+    }
+}
+
+/// Sides as errors write them: `2x3x4`.
+pub(in crate::ops) fn by(sides: &[usize]) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        sides.iter().enumerate().try_for_each(|(i, side)| write!(f, "{}{side}", if i == 0 { "" } else { "x" }))
+    })
 }
 
 /// What is zero and must not be.
@@ -190,7 +223,7 @@ fn not_positive(weight: [usize; 5], options: &ConvOptions) -> Option<String> {
     let parts: [(&str, &[usize]); 4] =
         [("weights of", &weight), ("stride", &stride), ("dilation", &dilation), ("groups", &[groups])];
     let (name, sizes) = parts.into_iter().find(|(_, sizes)| sizes.contains(&0))?;
-    Some(format!("found {name} {sizes:?}, expected at least 1 each"))
+    Some(format!("found {name} {}, expected at least 1 each", by(sizes)))
 }
 
 #[cfg(test)]
@@ -214,15 +247,12 @@ mod tests {
         let options = ConvOptions::default();
         let refused = |x, weight, options: &ConvOptions| ConvGeometry::new(x, weight, options).unwrap_err().to_string();
         let text = refused([1, 3, 4, 4, 4], [8, 4, 3, 3, 3], &options);
-        assert!(
-            text.contains("[1, 3, 4, 4, 4]") && text.contains("[8, 4, 3, 3, 3]") && text.contains("4 input"),
-            "{text}"
-        );
+        assert!(text.contains("1x3x4x4x4") && text.contains("8x4x3x3x3") && text.contains("4 input"), "{text}");
         let text = refused([1, 4, 4, 4, 4], [8, 4, 3, 5, 3], &options);
         assert!(text.contains("larger than the grid"), "{text}");
         let text = refused([1, 4, 4, 4, 4], [8, 4, 1, 1, 1], &ConvOptions { stride: [1, 0, 1], ..options });
-        assert!(text.contains("stride [1, 0, 1]"), "{text}");
+        assert!(text.contains("stride 1x0x1"), "{text}");
         let text = ConvGeometry::transposed([1, 4, 4, 4, 4], [4, 2, 1, 1, 1], &options, [0, 1, 0]).unwrap_err();
-        assert!(text.to_string().contains("output padding [0, 1, 0]"), "{text}");
+        assert!(text.to_string().contains("output padding 0x1x0"), "{text}");
     }
 }

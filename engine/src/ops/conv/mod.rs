@@ -31,6 +31,8 @@ use crate::gpu::{check_binding, check_dtype, is_cpu};
 use crate::{Error, Result};
 
 use backend::{ConvOps, Load, Plan, Store};
+use geometry::Operation;
+pub(super) use geometry::by;
 pub use geometry::{ConvGeometry, ConvOptions};
 pub use norm::conv_norm;
 pub use plan::{Pass, dispatches};
@@ -72,15 +74,16 @@ pub fn conv(
     epilogue: Epilogue,
 ) -> Result<Tensor<5>> {
     let geometry = ConvGeometry::new(x.dims(), weight.dims(), options)?;
-    check("convolution", &geometry, &x, &weight)?;
+    let operation = Operation::Convolution(&geometry);
+    check(operation, &geometry, &x, &weight)?;
     let load = match prologue {
         Some(Prologue { scale, shift, activation }) => {
-            let scale = vector("a scale", scale, geometry.channels_in, &geometry)?;
-            Some((scale, vector("a shift", shift, geometry.channels_in, &geometry)?, activation))
+            let scale = vector("a scale", scale, geometry.channels_in, operation)?;
+            Some((scale, vector("a shift", shift, geometry.channels_in, operation)?, activation))
         }
         None => None,
     };
-    let (bias, residual, store) = checked_epilogue(epilogue, geometry.output(), &geometry, x.dtype())?;
+    let (bias, residual, store) = checked_epilogue(epilogue, geometry.output(), operation, x.dtype())?;
     let x = x.into_dispatch();
     let plan = Plan { geometry, load: load.as_ref().map(|(_, _, activation)| Load { activation: *activation }), store };
     // An operation takes no optional tensors: what is absent is said by the plan, and any tensor stands for it.
@@ -107,8 +110,9 @@ pub fn conv_transposed(
     epilogue: Epilogue,
 ) -> Result<Tensor<5>> {
     let geometry = ConvGeometry::transposed(x.dims(), weight.dims(), options, output_padding)?;
-    check("transposed convolution", &geometry, &x, &weight)?;
-    let (bias, residual, store) = checked_epilogue(epilogue, geometry.input(), &geometry, x.dtype())?;
+    let operation = Operation::Transposed(&geometry);
+    check(operation, &geometry, &x, &weight)?;
+    let (bias, residual, store) = checked_epilogue(epilogue, geometry.input(), operation, x.dtype())?;
     let x = x.into_dispatch();
     let bias = bias.map_or_else(|| x.clone(), Tensor::into_dispatch);
     let residual = residual.map_or_else(|| x.clone(), Tensor::into_dispatch);
@@ -125,35 +129,35 @@ pub(crate) fn weight_gradient(x: Tensor<5>, gradient: Tensor<5>, geometry: ConvG
 }
 
 /// Checks types and sizes. `x` is what goes in, whichever way the convolution runs.
-fn check(operation: &str, geometry: &ConvGeometry, x: &Tensor<5>, weight: &Tensor<5>) -> Result<()> {
-    let dtype = x.dtype();
-    check_dtype(&x.device(), &format!("{operation} of {geometry}"), dtype)?;
+fn check(operation: Operation, geometry: &ConvGeometry, x: &Tensor<5>, weight: &Tensor<5>) -> Result<()> {
+    let (device, dtype) = (x.device(), x.dtype());
+    check_dtype(&device, operation, dtype)?;
     if weight.dtype() != dtype {
         return Err(Error::Usage(format!(
-            "{operation} of {geometry}: found {dtype:?} values and {:?} weights, expected one type",
+            "{operation}: found {dtype:?} values and {:?} weights, expected one type",
             weight.dtype()
         )));
     }
-    let device = x.device();
-    if let Some(beyond) = plan::beyond(geometry).filter(|_| !is_cpu(&device)) {
-        return Err(Error::TooLarge(format!("{operation} of {geometry}: {beyond}. Use the device cpu.")));
+    if is_cpu(&device) {
+        let comes_out = match operation {
+            Operation::Convolution(_) => geometry.output(),
+            Operation::Transposed(_) => geometry.input(),
+        };
+        check_size(&device, operation, "the output", &comes_out, dtype)?;
+        return check_size(&device, operation, "a channel with what is around it", &geometry.reach(), DType::F32);
     }
-    check_size(&device, operation, geometry, "the grid", &geometry.input(), dtype)?;
-    check_size(&device, operation, geometry, "the coarser grid", &geometry.output(), dtype)?;
-    check_size(&device, operation, geometry, "the gradient of the weights", &geometry.weight(), DType::F32)
+    if let Some(beyond) = plan::beyond(geometry) {
+        return Err(Error::TooLarge(format!("{operation}: {beyond}. Use the device cpu.")));
+    }
+    check_size(&device, operation, "the grid", &geometry.input(), dtype)?;
+    check_size(&device, operation, "the coarser grid", &geometry.output(), dtype)?;
+    check_size(&device, operation, "the gradient of the weights", &geometry.weight(), DType::F32)
 }
 
-fn check_size(
-    device: &Device,
-    operation: &str,
-    geometry: &ConvGeometry,
-    what: &str,
-    shape: &[usize],
-    dtype: DType,
-) -> Result<()> {
-    let what = format!("{operation} of {geometry}: {what} {} in {dtype:?}", geometry::by(shape));
+fn check_size(device: &Device, operation: Operation, what: &str, shape: &[usize], dtype: DType) -> Result<()> {
+    let what = format_args!("{operation}: {what} {} in {dtype:?}", by(shape));
     let values = shape.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
-    check_binding(device, &what, values.saturating_mul(dtype.size() as u64))?;
+    check_binding(device, what, values.saturating_mul(dtype.size() as u64))?;
     // Kernels count in u32, and add a tile to the last place.
     if !is_cpu(device) && values > MAX_VALUES {
         return Err(Error::TooLarge(format!(
@@ -168,29 +172,27 @@ fn check_size(
 const MAX_VALUES: u64 = u32::MAX as u64 - 4096;
 
 /// A vector of the prologue or epilogue in f32.
-fn vector(what: &str, vector: Tensor<1>, channels: usize, geometry: &ConvGeometry) -> Result<Tensor<1>> {
+fn vector(what: &str, vector: Tensor<1>, channels: usize, operation: Operation) -> Result<Tensor<1>> {
     let [length] = vector.dims();
     if length != channels {
-        return Err(Error::Usage(format!(
-            "convolution of {geometry}: found {what} of {length} values, expected {channels}"
-        )));
+        return Err(Error::Usage(format!("{operation}: found {what} of {length} values, expected {channels}")));
     }
     Ok(if vector.dtype() == DType::F32 { vector } else { vector.cast(FloatDType::F32) })
 }
 
 type Stored = (Option<Tensor<1>>, Option<Tensor<5>>, Store);
 
-fn checked_epilogue(epilogue: Epilogue, output: [usize; 5], geometry: &ConvGeometry, dtype: DType) -> Result<Stored> {
+fn checked_epilogue(epilogue: Epilogue, output: [usize; 5], operation: Operation, dtype: DType) -> Result<Stored> {
     let Epilogue { bias, residual, activation } = epilogue;
-    let bias = bias.map(|bias| vector("a bias", bias, output[1], geometry)).transpose()?;
+    let bias = bias.map(|bias| vector("a bias", bias, output[1], operation)).transpose()?;
     if let Some(residual) = &residual
         && (residual.dims(), residual.dtype()) != (output, dtype)
     {
         return Err(Error::Usage(format!(
-            "convolution of {geometry}: found a residual {} in {:?}, expected {} in {dtype:?}",
-            geometry::by(&residual.dims()),
+            "{operation}: found a residual {} in {:?}, expected {} in {dtype:?}",
+            by(&residual.dims()),
             residual.dtype(),
-            geometry::by(&output)
+            by(&output)
         )));
     }
     let store = Store { bias: bias.is_some(), residual: residual.is_some(), activation };

@@ -14,7 +14,7 @@ use burn::tensor::{Shape, Slice, Tensor};
 
 use super::autodiff::{channels, loaded_backward};
 use super::backend::{ConvOps, Load, Plan, Store};
-use super::{ConvGeometry, ConvOptions, Epilogue, Prologue, check, checked_epilogue, vector};
+use super::{ConvGeometry, ConvOptions, Epilogue, Operation, Prologue, check, checked_epilogue, vector};
 use crate::ops::Activation;
 use crate::ops::affine::AffineOps;
 use crate::ops::channel_sums::ChannelSumsOps;
@@ -38,19 +38,20 @@ pub fn conv_norm(
     residual: Tensor<5>,
 ) -> Result<(Tensor<5>, Tensor<2>)> {
     let geometry = ConvGeometry::new(x.dims(), weight.dims(), options)?;
-    check("convolution", &geometry, &x, &weight)?;
+    let operation = Operation::Convolution(&geometry);
+    check(operation, &geometry, &x, &weight)?;
     if geometry.batch * geometry.volume_out() == 0 {
-        return Err(Error::Usage(format!("convolution of {geometry}: found no voxel to normalise over")));
+        return Err(Error::Usage(format!("{operation}: found no voxel to normalise over")));
     }
     let pack = |what: [&str; 2], [first, second]: [Tensor<1>; 2], channels: usize| -> Result<_> {
-        let first = vector(what[0], first, channels, &geometry)?;
-        let second = vector(what[1], second, channels, &geometry)?;
+        let first = vector(what[0], first, channels, operation)?;
+        let second = vector(what[1], second, channels, operation)?;
         Ok(Tensor::stack::<2>(vec![first, second], 0).into_dispatch())
     };
     let load = pack(["a scale", "a shift"], [prologue.scale, prologue.shift], geometry.channels_in)?;
     let norm = pack(["a gamma", "a beta"], [gamma, beta], geometry.channels_out)?;
     let epilogue = Epilogue { residual: Some(residual.clone()), ..Epilogue::default() };
-    checked_epilogue(epilogue, geometry.output(), &geometry, x.dtype())?;
+    checked_epilogue(epilogue, geometry.output(), operation, x.dtype())?;
     let plan = Plan { geometry, load: Some(Load { activation: prologue.activation }), store: Store::default() };
     let (x, weight, residual) = (x.into_dispatch(), weight.into_dispatch(), residual.into_dispatch());
     let (y, moments) = Dispatch::conv_norm(x, weight, load, norm, residual, plan, epsilon);

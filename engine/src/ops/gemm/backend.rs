@@ -17,7 +17,7 @@ use crate::ops::activation::ReluOps;
 /// Arguments are checked by the public function.
 #[backend_extension(Cube, Flex, Autodiff)]
 pub(super) trait GemmOps: Backend {
-    /// `[B, M, N]`. Without bias or residual, by `spec`, any tensor stands in its place.
+    /// `[B, M, N]`. The bias is f32. Without bias or residual, by `spec`, any tensor stands in its place.
     fn gemm(
         a: FloatTensor<Self>,
         b: FloatTensor<Self>,
@@ -26,7 +26,7 @@ pub(super) trait GemmOps: Backend {
         spec: Spec,
     ) -> FloatTensor<Self>;
 
-    /// `[cols]` from `[rows, cols]`.
+    /// `[cols]`, f32, from `[rows, cols]`.
     fn gemm_column_sums(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 

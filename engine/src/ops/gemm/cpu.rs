@@ -2,7 +2,6 @@
 //! follow from the shapes alone: the number of threads changes no bit. Its own f16 is not used, because it rounds sums to
 //! f16 between blocks; blocks of f16 become f32 in bounded scratch instead, and are rounded once.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use half::f16;
@@ -15,15 +14,15 @@ use crate::ops::element::{BLOCK, Element};
 /// What is added to a sum before it is stored.
 pub(super) struct Finish<'a, T> {
     /// `[N]`.
-    bias: Option<Cow<'a, [f32]>>,
+    bias: Option<&'a [f32]>,
     /// As the result.
     residual: Option<&'a [T]>,
     relu: bool,
 }
 
 impl<'a, T: Element> Finish<'a, T> {
-    pub fn new(bias: Option<&'a [T]>, residual: Option<&'a [T]>, relu: bool) -> Self {
-        Self { bias: bias.map(widened), residual, relu }
+    pub fn new(bias: Option<&'a [f32]>, residual: Option<&'a [T]>, relu: bool) -> Self {
+        Self { bias, residual, relu }
     }
 
     fn is_needed(&self) -> bool {
@@ -32,7 +31,7 @@ impl<'a, T: Element> Finish<'a, T> {
 
     /// Finishes sums that stand beside each other in one row of the result: from column `col` on, at `place`.
     fn apply(&self, sums: &mut [f32], place: usize, col: usize) {
-        if let Some(bias) = &self.bias {
+        if let Some(bias) = self.bias {
             for (sum, bias) in sums.iter_mut().zip(&bias[col..]) {
                 *sum += bias;
             }
@@ -52,15 +51,6 @@ impl<'a, T: Element> Finish<'a, T> {
             }
         }
     }
-}
-
-/// All values as f32.
-fn widened<T: Element>(values: &[T]) -> Cow<'_, [f32]> {
-    if let Some(values) = bytemuck::try_cast_slice(values).ok().filter(|_| size_of::<T>() == 4) {
-        return Cow::Borrowed(values);
-    }
-    let mut buffer = [0.0; BLOCK];
-    values.chunks(BLOCK).flat_map(|block| T::widen(block, &mut buffer).to_vec()).collect()
 }
 
 /// A type that matrices are stored in.

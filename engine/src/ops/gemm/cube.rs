@@ -6,13 +6,13 @@ use burn::tensor::DType;
 
 use super::Layout;
 use super::plan::{Plan, Problem, Spec, reduce_cost};
-use crate::gpu::shader::{F16, F32, GEMM, GEMM_F16, GEMM_F16_PARTIAL, GEMM_F32, TILE_REDUCE};
+use crate::gpu::shader::{F16, F32, GEMM, GEMM_F16, GEMM_F16_SUMS, GEMM_F32, TILE_REDUCE};
 use crate::gpu::{Buffer, launch_split, new_tensor, tile_form};
 use crate::ops::Activation;
 
 /// What is added to a sum before it is stored.
 pub(in crate::ops) struct Finish<'a> {
-    /// `[N]`.
+    /// `[N]`, f32.
     pub bias: Option<&'a CubeTensor>,
     pub residual: Option<&'a CubeTensor>,
     pub activation: Activation,
@@ -30,17 +30,19 @@ pub(super) fn gemm(a: CubeTensor, b: CubeTensor, bias: CubeTensor, residual: Cub
     let problem = Problem::new(&a.shape(), &b.shape(), spec);
     let (bias, residual) = (spec.bias.then(|| into_contiguous(bias)), spec.residual.then(|| into_contiguous(residual)));
     let finish = Finish { bias: bias.as_ref(), residual: residual.as_ref(), activation: spec.activation };
-    product(a, b, &problem, &finish)
+    let dtype = a.dtype;
+    product(a, b, &problem, &finish, dtype)
 }
 
-/// Sums of the columns of `[rows, cols]`: a product with a row of ones, which is one value that every step reads.
+/// Sums of the columns of `[rows, cols]`, f32: a product with a row of ones, which is one value that every step reads.
 pub(super) fn column_sums(x: CubeTensor) -> CubeTensor {
     let [rows, cols] = [x.shape()[0], x.shape()[1]];
     let one = one(&x);
     let spec = Spec::plain(Layout::Normal, Layout::Normal, false);
     let mut problem = Problem::new(&[1, 1, rows].into(), &[1, rows, cols].into(), spec);
     (problem.a.outer, problem.a.k) = (0, 0);
-    let y = product(one, x, &problem, &Finish { bias: None, residual: None, activation: Activation::Identity });
+    let nothing = Finish { bias: None, residual: None, activation: Activation::Identity };
+    let y = product(one, x, &problem, &nothing, DType::F32);
     CubeTensor::new_contiguous(y.client, y.device, [cols].into(), y.handle, y.dtype)
 }
 
@@ -53,8 +55,8 @@ fn one(like: &CubeTensor) -> CubeTensor {
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), [1].into(), handle, like.dtype)
 }
 
-fn product(a: CubeTensor, b: CubeTensor, problem: &Problem, finish: &Finish) -> CubeTensor {
-    let y = new_tensor(&a, problem.y(), a.dtype);
+fn product(a: CubeTensor, b: CubeTensor, problem: &Problem, finish: &Finish, dtype: DType) -> CubeTensor {
+    let y = new_tensor(&a, problem.y(), dtype);
     if y.shape().num_elements() == 0 {
         return y;
     }
@@ -73,9 +75,9 @@ pub(super) fn run(a: CubeTensor, b: CubeTensor, y: &CubeTensor, problem: &Proble
     let (a, b) = (bound(a), bound(b));
     let split = plan.parts > 1;
     let sums = split.then(|| new_tensor(&a, [problem.batch * plan.parts, problem.m, problem.n], DType::F32));
-    let permutation = match (a.dtype, split) {
+    let permutation = match (a.dtype, split || y.dtype == DType::F32) {
         (DType::F16, false) => GEMM_F16,
-        (DType::F16, true) => GEMM_F16_PARTIAL,
+        (DType::F16, true) => GEMM_F16_SUMS,
         _ => GEMM_F32,
     };
     let (bias, residual) = (finish.bias.unwrap_or(&a), finish.residual.unwrap_or(&a));
@@ -110,7 +112,7 @@ pub(super) fn run(a: CubeTensor, b: CubeTensor, y: &CubeTensor, problem: &Proble
 /// Adds up partial sums `[batch * parts, side]`, f32, in the order of the parts, into `y` `[batch, side]`, where the last
 /// dimension of `y` is that of the bias.
 ///
-/// `any` is some tensor of the type of `y`, bound in the place of what `finish` lacks.
+/// `any` is some tensor, bound in the place of what `finish` lacks.
 pub(in crate::ops) fn reduce(sums: &CubeTensor, any: &CubeTensor, y: &CubeTensor, parts: usize, finish: &Finish) {
     let (shape, values) = (y.shape(), y.shape().num_elements());
     let (side, n) = (values / shape[0], shape[shape.num_dims() - 1]);

@@ -1,7 +1,6 @@
 //! Products on the processor, from tensor to tensor.
 
 use burn::backend::flex::FlexTensor;
-use burn::tensor::ElementConversion;
 
 use super::cpu::{self, Finish};
 use super::plan::{Problem, Spec};
@@ -14,18 +13,15 @@ pub(super) fn gemm(a: &FlexTensor, b: &FlexTensor, bias: &FlexTensor, residual: 
     let bias = spec.bias.then(|| bias.to_contiguous());
     let residual = spec.residual.then(|| residual.to_contiguous());
     with_element!(a.dtype(), {
-        let (bias, residual) = (bias.as_ref().map(values::<T>), residual.as_ref().map(values::<T>));
+        let (bias, residual) = (bias.as_ref().map(values::<f32>), residual.as_ref().map(values::<T>));
         let finish = Finish::new(bias, residual, spec.activation == Activation::Relu);
         tensor(cpu::product::<T>(values(&a), values(&b), &problem, &finish), problem.y())
     })
 }
 
-/// Sums of the columns of `[rows, cols]`.
+/// Sums of the columns of `[rows, cols]`, f32.
 pub(super) fn column_sums(x: &FlexTensor) -> FlexTensor {
     let cols = x.layout().shape()[1];
     let x = x.to_contiguous();
-    with_element!(x.dtype(), {
-        let sums = cpu::column_sums::<T>(values(&x), cols);
-        tensor(sums.into_iter().map(ElementConversion::elem).collect::<Vec<T>>(), [cols])
-    })
+    with_element!(x.dtype(), tensor(cpu::column_sums::<T>(values(&x), cols), [cols]))
 }

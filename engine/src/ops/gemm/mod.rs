@@ -9,11 +9,14 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use burn::backend::Dispatch;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 
 use crate::gpu::{DispatchCost, TileForm, check_binding, check_dtype, is_cpu};
 use crate::ops::Activation;
+use crate::ops::conv::by;
 use crate::{Error, Result};
 
 use backend::GemmOps;
@@ -43,7 +46,7 @@ pub struct GemmOptions {
     pub a: Layout,
     /// `[B, K, N]`, or `[B, N, K]` when transposed.
     pub b: Layout,
-    /// `[N]`, added to every row.
+    /// `[N]`, added to every row; f32 or f16 whatever the matrices are, read as f32.
     pub bias: Option<Tensor<1>>,
     /// `[B, M, N]`.
     pub residual: Option<Tensor<3>>,
@@ -54,9 +57,9 @@ pub struct GemmOptions {
 /// `y[i] = act(op(a[i]) op(b[i]) + bias + residual[i])`, `[B, M, N]`.
 ///
 /// `a` is `[B, M, K]` and `b` `[B, K, N]`, or with rows and columns exchanged as `options` say; a batch of 1 on either
-/// side serves every member of the other. All tensors have one type, f32 or f16; sums are f32 in both, within
+/// side serves every member of the other. All tensors but the bias have one type, f32 or f16; sums are f32 in both, within
 /// [`gemm_error_bound`], and rounded once. With K = 0 the product is zero. Deterministic. Differentiable in `a`, `b`, bias
-/// and residual; kept for that are `a` and `b` as far as the other's gradient is asked for, and one bit a value for ReLU.
+/// and residual, each gradient in the type of its tensor; kept for that are `a` and `b` as far as the other's gradient is asked for, and one bit a value for ReLU.
 ///
 /// # Errors
 ///
@@ -68,7 +71,7 @@ pub fn gemm(a: Tensor<3>, b: Tensor<3>, options: GemmOptions) -> Result<Tensor<3
     let [m, a_k] = oriented(a_dims, a_layout);
     let [b_k, n] = oriented(b_dims, b_layout);
     let batch = if a_dims[0] == 1 { b_dims[0] } else { a_dims[0] };
-    let what = format!("gemm: a {a_dims:?} {a_layout:?} by b {b_dims:?} {b_layout:?}");
+    let what = format_args!("gemm: a {} {a_layout:?} by b {} {b_layout:?}", by(&a_dims), by(&b_dims));
     if a_k != b_k {
         return Err(Error::Usage(format!("{what}: K is {a_k} in a and {b_k} in b, expected the same")));
     }
@@ -80,28 +83,30 @@ pub fn gemm(a: Tensor<3>, b: Tensor<3>, options: GemmOptions) -> Result<Tensor<3
     if let Some(bias) = &bias
         && bias.dims() != [n]
     {
-        return Err(Error::Usage(format!("{what}: bias {:?}, expected [{n}]", bias.dims())));
+        return Err(Error::Usage(format!("{what}: bias of {} values, expected {n}", bias.dims()[0])));
     }
     if let Some(residual) = &residual
         && residual.dims() != y_dims
     {
-        return Err(Error::Usage(format!("{what}: residual {:?}, expected {y_dims:?}", residual.dims())));
+        return Err(Error::Usage(format!("{what}: residual {}, expected {}", by(&residual.dims()), by(&y_dims))));
     }
     let (device, dtype) = (a.device(), a.dtype());
-    check_dtype(&device, &what, dtype)?;
-    let others = [
-        Some(("b", b.dtype())),
-        bias.as_ref().map(|t| ("bias", t.dtype())),
-        residual.as_ref().map(|t| ("residual", t.dtype())),
-    ];
+    check_dtype(&device, what, dtype)?;
+    if let Some(bias) = &bias {
+        check_dtype(&device, format_args!("{what}: bias"), bias.dtype())?;
+    }
+    let others = [Some(("b", b.dtype())), residual.as_ref().map(|t| ("residual", t.dtype()))];
     if let Some((name, other)) = others.into_iter().flatten().find(|(_, other)| *other != dtype) {
         return Err(Error::Usage(format!(
             "{what}: a is {dtype:?} and {name} {other:?}, expected one type: cast one of them"
         )));
     }
-    for (name, dims) in [("a", a_dims), ("b", b_dims), ("y", y_dims)] {
-        check_size(&device, &format!("{what}: {name} {dims:?}"), dims, dtype)?;
+    // On the CPU the operands are there, so there is room for them.
+    let sizes = [("y", y_dims), ("a", a_dims), ("b", b_dims)];
+    for (name, dims) in &sizes[..if is_cpu(&device) { 1 } else { 3 }] {
+        check_size(&device, format_args!("{what}: {name} {}", by(dims)), *dims, dtype)?;
     }
+    let bias = bias.map(|bias| if bias.dtype() == DType::F32 { bias } else { bias.cast(FloatDType::F32) });
 
     // One matrix for a whole batch: its rows are rows of one product.
     let flat = b_dims[0] == 1 && batch > 1 && a_layout == Layout::Normal && a_dims[0] == batch;
@@ -134,7 +139,7 @@ fn oriented([_, rows, cols]: [usize; 3], layout: Layout) -> [usize; 2] {
     }
 }
 
-fn check_size(device: &burn::tensor::Device, what: &str, dims: [usize; 3], dtype: DType) -> Result<()> {
+fn check_size(device: &Device, what: fmt::Arguments, dims: [usize; 3], dtype: DType) -> Result<()> {
     let values = dims.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
     check_binding(device, what, values.saturating_mul(dtype.size() as u64))?;
     // Kernels count values in 32 bits.

@@ -346,12 +346,12 @@ fn what_does_not_fit_is_told() {
         let a = || Tensor::<3>::zeros([2, 3, 4], &device);
         let b = |dims: [usize; 3]| Tensor::<3>::zeros(dims, &device);
         let default = GemmOptions::default;
-        usage(gemm(a(), b([2, 5, 6]), default()), &["gemm", "[2, 3, 4]", "[2, 5, 6]", "K is 4 in a and 5 in b"]);
+        usage(gemm(a(), b([2, 5, 6]), default()), &["gemm", "2x3x4", "2x5x6", "K is 4 in a and 5 in b"]);
         usage(gemm(a(), b([3, 4, 6]), default()), &["gemm", "2 in a and 3 in b"]);
         let bias = Some(Tensor::zeros([5], &device));
-        usage(gemm(a(), b([1, 4, 6]), GemmOptions { bias, ..default() }), &["bias [5]", "[6]"]);
+        usage(gemm(a(), b([1, 4, 6]), GemmOptions { bias, ..default() }), &["bias of 5 values, expected 6"]);
         let residual = Some(b([2, 3, 5]));
-        usage(gemm(a(), b([1, 4, 6]), GemmOptions { residual, ..default() }), &["residual [2, 3, 5]", "[2, 3, 6]"]);
+        usage(gemm(a(), b([1, 4, 6]), GemmOptions { residual, ..default() }), &["residual 2x3x5", "2x3x6"]);
         usage(gemm(a(), b([1, 4, 6]).cast(FloatDType::F16), default()), &["a is F32 and b F16", "cast"]);
         let wide = [a(), b([1, 4, 6])].map(|x| x.cast(FloatDType::BF16));
         if gpu::is_cpu(&device) {
@@ -364,7 +364,7 @@ fn what_does_not_fit_is_told() {
     let (a, b) = (Tensor::<3>::zeros([1, 8192, 1], &device), Tensor::<3>::zeros([1, 1, 8192], &device));
     let Err(Error::TooLarge(message)) = gemm(a, b, GemmOptions::default()) else { panic!("256 MiB fit 128 MiB") };
     assert!(
-        message.contains("gemm") && message.contains("y [1, 8192, 8192]") && message.contains("128.00 MiB"),
+        message.contains("gemm") && message.contains("y 1x8192x8192") && message.contains("128.00 MiB"),
         "{message}"
     );
 }

@@ -97,6 +97,10 @@ pub fn forward<T: Element>(
 
 /// Gradient of `x`; also a transposed convolution of `gradient`.
 pub fn input_gradient<T: Element>(weight: &[T], gradient: &[T], geometry: &ConvGeometry, store: StoreAs<T>) -> Vec<T> {
+    // A stride may be beyond every memory where nothing is stepped through.
+    if geometry.input().contains(&0) {
+        return Vec::new();
+    }
     Walk::input_gradient(&simplified(geometry)).run(gradient, weight, None, store, Processor::best())
 }
 
