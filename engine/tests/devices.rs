@@ -109,13 +109,15 @@ fn memory_of_the_cpu_is_counted() {
 fn a_tensor_beyond_the_limit_is_refused() {
     let opened = gpu::open(&llvmpipe()).unwrap();
     let limit = opened.adapter.unwrap().max_binding_bytes;
-    gpu::check_binding(&opened.device, "the grid", limit).unwrap();
+    gpu::check_binding(&opened.device, &"the grid", limit).unwrap();
     let device = opened.device.autodiff();
-    let Err(Error::TooLarge(message)) = gpu::check_binding(&device, "the grid", limit + 1) else { panic!("too large") };
+    let Err(Error::TooLarge(message)) = gpu::check_binding(&device, &"the grid", limit + 1) else {
+        panic!("too large")
+    };
     for part in ["the grid", &(limit + 1).to_string(), &limit.to_string(), "cpu"] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    gpu::check_binding(&gpu::open(&DeviceChoice::Cpu).unwrap().device, "the grid", limit + 1).unwrap();
+    gpu::check_binding(&gpu::open(&DeviceChoice::Cpu).unwrap().device, &"the grid", limit + 1).unwrap();
 }
 
 #[test]
@@ -130,8 +132,8 @@ fn a_device_knows_its_adapter_and_its_numbers() {
     assert_eq!(gpu::adapter_of(&cpu), None);
     assert!(gpu::supports_f16(&cpu));
     for device in [&cpu, &opened.device] {
-        gpu::check_dtype(device, "gemm", DType::F32).unwrap();
-        let Err(Error::Usage(message)) = gpu::check_dtype(device, "gemm: a", DType::I64) else { panic!("integers") };
+        gpu::check_dtype(device, &"gemm", DType::F32).unwrap();
+        let Err(Error::Usage(message)) = gpu::check_dtype(device, &"gemm: a", DType::I64) else { panic!("integers") };
         assert_eq!(message, "gemm: a: I64, expected f32 or f16");
     }
 }

@@ -103,7 +103,7 @@ pub fn kernels(
     found: &mut dyn FnMut(Row) -> Result<()>,
 ) -> Result<()> {
     for precision in precisions {
-        check_dtype(device, "bench", precision.dtype())?;
+        check_dtype(device, &"bench", precision.dtype())?;
     }
     let total = cases.len() * precisions.len();
     let work = precisions.iter().flat_map(|&precision| cases.iter().map(move |case| (case, precision)));

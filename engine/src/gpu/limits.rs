@@ -22,7 +22,7 @@ pub fn is_cpu(device: &Device) -> bool {
 ///
 /// [`Error::TooLarge`] with the tensor, its bytes, the limit and what to do. On the CPU only where the system does not
 /// hand out the memory.
-pub fn check_binding(device: &Device, what: impl fmt::Display, bytes: u64) -> Result<()> {
+pub fn check_binding(device: &Device, what: &dyn fmt::Display, bytes: u64) -> Result<()> {
     let device = device.clone().without_autodiff();
     let DispatchDevice::Cube(cube) = device.as_dispatch() else { return check_memory(what, bytes) };
     let limit = cube.client().properties().memory.max_page_size;
@@ -38,7 +38,7 @@ pub fn check_binding(device: &Device, what: impl fmt::Display, bytes: u64) -> Re
 }
 
 /// Checks that the memory of the host has room: asking for it must fail here, for what makes tensors ends the program.
-fn check_memory(what: impl fmt::Display, bytes: u64) -> Result<()> {
+fn check_memory(what: &dyn fmt::Display, bytes: u64) -> Result<()> {
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     if size <= SURELY_HAD || Vec::<u8>::new().try_reserve_exact(size).is_ok() {
         return Ok(());
@@ -64,7 +64,7 @@ pub fn supports_f16(device: &Device) -> bool {
 /// # Errors
 ///
 /// [`Error::Usage`] with the type, the device and what to do.
-pub fn check_dtype(device: &Device, what: impl fmt::Display, dtype: DType) -> Result<()> {
+pub fn check_dtype(device: &Device, what: &dyn fmt::Display, dtype: DType) -> Result<()> {
     match dtype {
         DType::F32 => Ok(()),
         DType::F16 if supports_f16(device) => Ok(()),

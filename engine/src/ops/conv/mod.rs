@@ -131,7 +131,7 @@ pub(crate) fn weight_gradient(x: Tensor<5>, gradient: Tensor<5>, geometry: ConvG
 /// Checks types and sizes. `x` is what goes in, whichever way the convolution runs.
 fn check(operation: Operation, geometry: &ConvGeometry, x: &Tensor<5>, weight: &Tensor<5>) -> Result<()> {
     let (device, dtype) = (x.device(), x.dtype());
-    check_dtype(&device, operation, dtype)?;
+    check_dtype(&device, &operation, dtype)?;
     if weight.dtype() != dtype {
         return Err(Error::Usage(format!(
             "{operation}: found {dtype:?} values and {:?} weights, expected one type",
@@ -157,7 +157,7 @@ fn check(operation: Operation, geometry: &ConvGeometry, x: &Tensor<5>, weight: &
 fn check_size(device: &Device, operation: Operation, what: &str, shape: &[usize], dtype: DType) -> Result<()> {
     let what = format_args!("{operation}: {what} {} in {dtype:?}", by(shape));
     let values = shape.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
-    check_binding(device, what, values.saturating_mul(dtype.size() as u64))?;
+    check_binding(device, &what, values.saturating_mul(dtype.size() as u64))?;
     // Kernels count in u32, and add a tile to the last place.
     if !is_cpu(device) && values > MAX_VALUES {
         return Err(Error::TooLarge(format!(

@@ -91,9 +91,9 @@ pub fn gemm(a: Tensor<3>, b: Tensor<3>, options: GemmOptions) -> Result<Tensor<3
         return Err(Error::Usage(format!("{what}: residual {}, expected {}", by(&residual.dims()), by(&y_dims))));
     }
     let (device, dtype) = (a.device(), a.dtype());
-    check_dtype(&device, what, dtype)?;
+    check_dtype(&device, &what, dtype)?;
     if let Some(bias) = &bias {
-        check_dtype(&device, format_args!("{what}: bias"), bias.dtype())?;
+        check_dtype(&device, &format_args!("{what}: bias"), bias.dtype())?;
     }
     let others = [Some(("b", b.dtype())), residual.as_ref().map(|t| ("residual", t.dtype()))];
     if let Some((name, other)) = others.into_iter().flatten().find(|(_, other)| *other != dtype) {
@@ -141,7 +141,7 @@ fn oriented([_, rows, cols]: [usize; 3], layout: Layout) -> [usize; 2] {
 
 fn check_size(device: &Device, what: fmt::Arguments, dims: [usize; 3], dtype: DType) -> Result<()> {
     let values = dims.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
-    check_binding(device, what, values.saturating_mul(dtype.size() as u64))?;
+    check_binding(device, &what, values.saturating_mul(dtype.size() as u64))?;
     // Kernels count values in 32 bits.
     if !is_cpu(device) && values > u64::from(u32::MAX) {
         return Err(Error::TooLarge(format!(
