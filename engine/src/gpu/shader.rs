@@ -176,6 +176,7 @@ pub const ALL: &[&Shader] = &[
     &SORT_COUNTS,
     &SORT_SCATTER,
     &RELU,
+    &RELU_ONLY,
     &RELU_BITS,
     &RELU_BITS_APPLY,
     &AFFINE,

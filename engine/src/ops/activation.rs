@@ -11,7 +11,9 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, Te
 use burn::tensor::{DType, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::element::{BLOCK, Element, contiguous, tensor, values, with_element};
+use super::element::{
+    BLOCK, Blank, Element, PARALLEL, PARALLEL_COPY, contiguous, filled, tensor, values, with_element,
+};
 use crate::gpu::{self, Buffer, shader};
 
 /// What is done to a value: nothing, or `max(value, 0)`.
@@ -24,7 +26,7 @@ pub enum Activation {
 
 /// Values of one workgroup of `relu.wgsl` and `relu_bits.wgsl`.
 const GROUP_BITS: usize = 8192;
-/// Values of one workgroup of `relu_bits_apply.wgsl`.
+/// Values of one workgroup of `relu_only.wgsl` and `relu_bits_apply.wgsl`.
 const GROUP_VALUES: usize = 4096;
 /// Values that a thread of the CPU takes at once: a multiple of 32 and of [`BLOCK`].
 const TASK: usize = 16 * BLOCK;
@@ -33,12 +35,15 @@ const TASK: usize = 16 * BLOCK;
 ///
 /// Keeps one bit a value for backward, neither `x` nor the result. The gradient passes where `x` is above 0 or NaN.
 pub fn relu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    Tensor::from_dispatch(Dispatch::relu_with_bits(x.into_dispatch()).0)
+    Tensor::from_dispatch(Dispatch::relu_only(x.into_dispatch()))
 }
 
 /// Tensors of any shape, f32 or f16.
 #[backend_extension(Cube, Flex, Autodiff)]
 pub trait ReluOps: Backend {
+    /// ReLU of `x`, without bits.
+    fn relu_only(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
     /// ReLU of `x` and the bits of [`relu_bits`](Self::relu_bits).
     fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>);
 
@@ -51,6 +56,17 @@ pub trait ReluOps: Backend {
 }
 
 impl ReluOps for Cube {
+    fn relu_only(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let x = into_contiguous(x);
+        let (n, y) = (x.shape().num_elements(), gpu::new_like(&x, x.dtype));
+        if n > 0 {
+            let groups = n.div_ceil(GROUP_VALUES) as u32;
+            let buffers = [Buffer::Read(&x), Buffer::Write(&y)];
+            gpu::launch(&shader::RELU_ONLY, shader::element(x.dtype), &buffers, &[n as u32], groups);
+        }
+        y
+    }
+
     fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>) {
         let x = into_contiguous(x);
         let n = x.shape().num_elements();
@@ -90,6 +106,19 @@ impl ReluOps for Cube {
 }
 
 impl ReluOps for Flex {
+    fn relu_only(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let shape = x.shape();
+        with_element!(x.dtype(), {
+            let mut x = contiguous(x);
+            if let Some(own) = x.try_storage_mut::<T>().filter(|own| own.len() == shape.num_elements()) {
+                relu_only_in_place(own);
+                x
+            } else {
+                tensor(relu_only_cpu(values::<T>(&x)), shape)
+            }
+        })
+    }
+
     fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>) {
         let shape = x.shape();
         let (y, bits) = with_element!(x.dtype(), {
@@ -129,17 +158,20 @@ fn words(words: Vec<u32>) -> FlexTensor {
 }
 
 impl<B: ReluOps, C: CheckpointStrategy> ReluOps for Autodiff<B, C> {
-    fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>) {
+    fn relu_only(x: FloatTensor<Self>) -> FloatTensor<Self> {
         match ReluBackward.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let (y, bits) = B::relu_with_bits(x.into_primitive());
-                (prepared.finish(bits.clone(), y), bits)
+                prepared.finish(bits, y)
             }
-            OpsKind::UnTracked(prepared) => {
-                let (y, bits) = B::relu_with_bits(x.into_primitive());
-                (prepared.finish(y), bits)
-            }
+            OpsKind::UnTracked(prepared) => prepared.finish(B::relu_only(x.into_primitive())),
         }
+    }
+
+    /// Constants: [`relu_only`](Self::relu_only) is what has a gradient.
+    fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>) {
+        let (y, bits) = B::relu_with_bits(x.into_primitive());
+        (Self::from_inner(y), bits)
     }
 
     fn relu_bits(y: FloatTensor<Self>) -> IntTensor<Self> {
@@ -177,12 +209,6 @@ const BITS: [u32; 32] = {
     bits
 };
 
-/// Whether ReLU passes a value on.
-#[inline]
-fn passes(value: f32) -> bool {
-    value > 0.0 || value.is_nan()
-}
-
 /// ReLU of one value.
 #[inline]
 pub(crate) fn relu_value(value: f32) -> f32 {
@@ -190,31 +216,16 @@ pub(crate) fn relu_value(value: f32) -> f32 {
     if value <= 0.0 { 0.0 } else { value }
 }
 
+/// ReLU of a value as it is stored.
+#[inline]
+fn relu_of_value<T: Element>(value: T) -> T {
+    value.keep(u32::from(value.passes()).wrapping_neg())
+}
+
 /// The bits of at most 32 values.
 #[inline]
-fn word(values: &[f32]) -> u32 {
-    values.iter().zip(&BITS).fold(0, |word, (value, bit)| word | if passes(*value) { *bit } else { 0 })
-}
-
-/// ReLU of a tensor that nobody else holds, in place, and the bits of its values.
-fn relu_in_place<T: Element>(y: &mut [T]) -> Vec<u32> {
-    let bits = relu_bits_cpu(y);
-    apply_in_place(y, &bits);
-    bits
-}
-
-/// ReLU, and the bits of the values.
-fn relu_cpu<T: Element>(x: &[T]) -> (Vec<T>, Vec<u32>) {
-    let bits = relu_bits_cpu(x);
-    (relu_bits_apply_cpu(x, &bits), bits)
-}
-
-fn apply_in_place<T: Element>(values: &mut [T], bits: &[u32]) {
-    values.par_chunks_mut(TASK).zip(bits.par_chunks(TASK / 32)).for_each(|(values, bits)| {
-        for (values, bits) in values.chunks_mut(32).zip(bits) {
-            values.iter_mut().zip(&BITS).for_each(|(value, bit)| *value = value.keep(mask(*bits, *bit)));
-        }
-    });
+fn word<T: Element>(values: &[T]) -> u32 {
+    values.iter().zip(&BITS).fold(0, |word, (value, bit)| word | if value.passes() { *bit } else { 0 })
 }
 
 /// All ones where the bit is set, else 0.
@@ -223,34 +234,119 @@ fn mask(word: u32, bit: u32) -> u32 {
     u32::from(word & bit != 0).wrapping_neg()
 }
 
+/// Bits of a slice, [`BLOCK`] values or fewer.
+#[inline]
+fn block_bits<T: Element>(values: &[T], bits: &mut [u32]) {
+    for (bits, values) in bits.iter_mut().zip(values.chunks(32)) {
+        *bits = word(values);
+    }
+}
+
+#[inline]
+fn relu_slice<T: Element>(values: &mut [T]) {
+    values.iter_mut().for_each(|value| *value = relu_of_value(*value));
+}
+
+fn relu_only_in_place<T: Element>(values: &mut [T]) {
+    if values.len() <= PARALLEL_COPY {
+        relu_slice(values);
+    } else {
+        values.par_chunks_mut(TASK).for_each(relu_slice);
+    }
+}
+
+fn relu_only_cpu<T: Element>(x: &[T]) -> Vec<T> {
+    let fill = |y: Blank<T>| {
+        if x.len() <= PARALLEL_COPY {
+            y.map(x, relu_of_value);
+        } else {
+            y.pieces(TASK).zip(x.par_chunks(TASK)).for_each(|(y, x)| y.map(x, relu_of_value));
+        }
+    };
+    filled(x.len(), fill).0
+}
+
+/// ReLU of a tensor that nobody else holds, in place, and the bits of its values.
+fn relu_in_place<T: Element>(y: &mut [T]) -> Vec<u32> {
+    let mut bits = vec![0; y.len().div_ceil(32)];
+    let piece = |(y, bits): (&mut [T], &mut [u32])| {
+        for (y, bits) in y.chunks_mut(BLOCK).zip(bits.chunks_mut(BLOCK / 32)) {
+            block_bits(y, bits);
+            relu_slice(y);
+        }
+    };
+    if y.len() < PARALLEL {
+        piece((y, &mut bits));
+    } else {
+        y.par_chunks_mut(TASK).zip(bits.par_chunks_mut(TASK / 32)).for_each(piece);
+    }
+    bits
+}
+
+/// ReLU, and the bits of the values.
+fn relu_cpu<T: Element>(x: &[T]) -> (Vec<T>, Vec<u32>) {
+    let mut bits = vec![0; x.len().div_ceil(32)];
+    let piece = |((mut y, x), bits): ((Blank<T>, &[T]), &mut [u32])| {
+        for (x, bits) in x.chunks(BLOCK).zip(bits.chunks_mut(BLOCK / 32)) {
+            block_bits(x, bits);
+            y.take(x.len()).map(x, relu_of_value);
+        }
+    };
+    let fill = |y: Blank<T>| {
+        if x.len() < PARALLEL {
+            piece(((y, x), &mut bits));
+        } else {
+            y.pieces(TASK).zip(x.par_chunks(TASK)).zip(bits.par_chunks_mut(TASK / 32)).for_each(piece);
+        }
+    };
+    let (y, ()) = filled(x.len(), fill);
+    (y, bits)
+}
+
 /// [`ReluOps::relu_bits`] of a slice.
 fn relu_bits_cpu<T: Element>(y: &[T]) -> Vec<u32> {
     let mut bits = vec![0; y.len().div_ceil(32)];
-    y.par_chunks(TASK).zip(bits.par_chunks_mut(TASK / 32)).for_each(|(y, bits)| {
-        let mut buffer = [0.0; BLOCK];
-        for (y, bits) in y.chunks(BLOCK).zip(bits.chunks_mut(BLOCK / 32)) {
-            for (bits, y) in bits.iter_mut().zip(T::widen(y, &mut buffer[..y.len()]).chunks(32)) {
-                *bits = word(y);
-            }
-        }
-    });
+    if y.len() < PARALLEL {
+        block_bits(y, &mut bits);
+    } else {
+        y.par_chunks(TASK).zip(bits.par_chunks_mut(TASK / 32)).for_each(|(y, bits)| block_bits(y, bits));
+    }
     bits
+}
+
+#[inline]
+fn apply_slice<T: Element>(values: &mut [T], bits: &[u32]) {
+    for (values, bits) in values.chunks_mut(32).zip(bits) {
+        values.iter_mut().zip(&BITS).for_each(|(value, bit)| *value = value.keep(mask(*bits, *bit)));
+    }
+}
+
+fn apply_in_place<T: Element>(values: &mut [T], bits: &[u32]) {
+    if values.len() < PARALLEL {
+        apply_slice(values, bits);
+    } else {
+        values
+            .par_chunks_mut(TASK)
+            .zip(bits.par_chunks(TASK / 32))
+            .for_each(|(values, bits)| apply_slice(values, bits));
+    }
 }
 
 /// [`ReluOps::relu_bits_apply`] of slices.
 fn relu_bits_apply_cpu<T: Element>(gradient: &[T], bits: &[u32]) -> Vec<T> {
-    let (words, rest) = gradient.as_chunks::<32>();
-    let of_word = |(gradient, bits): (&[T; 32], &u32)| {
-        let mut out = *gradient;
-        out.iter_mut().zip(&BITS).for_each(|(out, bit)| *out = out.keep(mask(*bits, *bit)));
-        out
+    let piece = |((mut out, gradient), bits): ((Blank<T>, &[T]), &[u32])| {
+        for (gradient, bits) in gradient.chunks(BLOCK).zip(bits.chunks(BLOCK / 32)) {
+            let out = out.take(gradient.len()).cleared();
+            out.copy_from_slice(gradient);
+            apply_slice(out, bits);
+        }
     };
-    // Collected, so that no memory is cleared first: that takes as long as the work.
-    let mut out = Vec::with_capacity(words.len() + 1);
-    words.par_iter().zip(bits).with_min_len(TASK / 32).map(of_word).collect_into_vec(&mut out);
-    let mut out = out.into_flattened();
-    if let Some(bits) = bits.get(words.len()) {
-        out.extend(rest.iter().zip(&BITS).map(|(value, bit)| value.keep(mask(*bits, *bit))));
-    }
-    out
+    let fill = |out: Blank<T>| {
+        if gradient.len() < PARALLEL {
+            piece(((out, gradient), bits));
+        } else {
+            out.pieces(TASK).zip(gradient.par_chunks(TASK)).zip(bits.par_chunks(TASK / 32)).for_each(piece);
+        }
+    };
+    filled(gradient.len(), fill).0
 }

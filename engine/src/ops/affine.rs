@@ -13,7 +13,7 @@ use burn::tensor::{FloatDType, Slice, Tensor};
 use super::Activation;
 use super::activation::{ReluOps, relu_value};
 use super::channels::{
-    EACH_VALUE, Finish, Sizes, check, check_like, check_vector, lane_sums, primitive, reduce_cube, visit,
+    EACH_VALUE, Finish, Sizes, check, check_like, check_vector, lane_sums, primitive, reduce_cube, visit_into,
 };
 use super::element::{tensor, values, with_element};
 use crate::Result;
@@ -164,8 +164,7 @@ impl AffineOps for Flex {
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
         with_element!(x.dtype(), {
             let x_values = values::<T>(&x);
-            let mut out = vec![T::default(); x_values.len()];
-            visit(Sizes::of(&x.shape()), [x_values], Some(&mut out), |channel, [x], out| {
+            let (out, _) = visit_into(Sizes::of(&x.shape()), [x_values], |channel, [x], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 match activation {
                     Activation::Identity => out.iter_mut().zip(x).for_each(|(out, x)| *out = x * scale + shift),
@@ -189,8 +188,7 @@ impl AffineOps for Flex {
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
         with_element!(x.dtype(), {
             let inputs = [values::<T>(&x), values::<T>(&residual)];
-            let mut out = vec![T::default(); inputs[0].len()];
-            visit(Sizes::of(&x.shape()), inputs, Some(&mut out), |channel, [x, residual], out| {
+            let (out, _) = visit_into(Sizes::of(&x.shape()), inputs, |channel, [x, residual], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 for ((out, x), residual) in out.iter_mut().zip(x).zip(residual) {
                     *out = x * scale + shift + residual;
@@ -218,8 +216,7 @@ impl AffineOps for Flex {
         let is_relu = activation == Activation::Relu;
         let (out, sums) = with_element!(x.dtype(), {
             let inputs = [values::<T>(&x), values::<T>(&gradient)];
-            let mut out = vec![T::default(); inputs[0].len()];
-            let sums = visit(sizes, inputs, Some(&mut out), |channel, [x, gradient], out| {
+            let (out, sums) = visit_into(sizes, inputs, |channel, [x, gradient], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 // In place of the result first, so that the sums need not ask again what ReLU stops.
                 for ((out, x), &gradient) in out.iter_mut().zip(x).zip(gradient) {

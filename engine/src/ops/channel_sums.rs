@@ -29,11 +29,11 @@ impl ChannelSumsOps for Cube {
 impl ChannelSumsOps for Flex {
     fn channel_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let sizes = Sizes::of(&x.shape());
-        let sums: Vec<[f64; 2]> = with_element!(x.dtype(), {
+        let sums: Vec<[f64; 1]> = with_element!(x.dtype(), {
             let x = x.to_contiguous();
-            visit(sizes, [values::<T>(&x)], None, |_, block, _| lane_sums(block, |[x]| [x, 0.0]))
+            visit(sizes, [values::<T>(&x)], |_, block| lane_sums(block, |[x]| [x]))
         });
-        tensor(sums.into_iter().map(|[sum, _]| sum as f32).collect(), [sizes.channels])
+        tensor(sums.into_iter().map(|[sum]| sum as f32).collect(), [sizes.channels])
     }
 }
 

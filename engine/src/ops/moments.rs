@@ -9,7 +9,7 @@ use burn::backend::wgpu::into_contiguous;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::Tensor;
 
-use super::channels::{EACH_VALUE, Finish, Moments, Sizes, check, primitive, reduce_cube, visit};
+use super::channels::{EACH_VALUE, Finish, Moments, Sizes, check, primitive, reduce_cube, visit, visit_into};
 use super::element::{tensor, values, with_element};
 use crate::gpu::{self, Buffer, shader};
 use crate::{Error, Result};
@@ -76,7 +76,7 @@ impl MomentsOps for Flex {
         let sizes = Sizes::of(&x.shape());
         let moments: Vec<Moments> = with_element!(x.dtype(), {
             let x = x.to_contiguous();
-            visit(sizes, [values::<T>(&x)], None, |_, [block], _| Moments::of(block))
+            visit(sizes, [values::<T>(&x)], |_, [block]| Moments::of(block))
         });
         let means = moments.iter().map(|moments| moments.mean as f32);
         let variances = moments.iter().map(|moments| moments.variance() as f32);
@@ -95,8 +95,7 @@ impl MomentsOps for Flex {
         let inverse = 1.0 / sizes.values() as f32;
         with_element!(x.dtype(), {
             let x_values = values::<T>(&x);
-            let mut out = vec![T::default(); x_values.len()];
-            visit(sizes, [x_values], Some(&mut out), |channel, [x], out| {
+            let (out, _) = visit_into(sizes, [x_values], |channel, [x], out| {
                 let (mean, constant, slope) =
                     (means[channel], by_mean[channel] * inverse, 2.0 * by_variance[channel] * inverse);
                 out.iter_mut().zip(x).for_each(|(out, x)| *out = constant + slope * (x - mean));

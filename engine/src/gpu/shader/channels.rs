@@ -67,6 +67,7 @@ const fn streaming(
 }
 
 pub const RELU: Shader = streaming("relu", include_str!("../../../../shaders/relu.wgsl"), ELEMENTS, 3);
+pub const RELU_ONLY: Shader = streaming("relu_only", include_str!("../../../../shaders/relu_only.wgsl"), ELEMENTS, 2);
 pub const RELU_BITS: Shader = streaming("relu_bits", include_str!("../../../../shaders/relu_bits.wgsl"), ELEMENTS, 2);
 pub const RELU_BITS_APPLY: Shader =
     streaming("relu_bits_apply", include_str!("../../../../shaders/relu_bits_apply.wgsl"), ELEMENTS, 3);

@@ -1,9 +1,11 @@
 //! Visits every channel on the CPU: in blocks of one channel, widened to f32, in parallel.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Sizes;
-use crate::ops::element::{BLOCK, Element};
+use crate::ops::element::{BLOCK, Blank, Element, PARALLEL, filled};
 
 /// Values of one task.
 const TASK: usize = 16 * BLOCK;
@@ -18,10 +20,13 @@ impl Partial for () {
     fn merge(&mut self, (): Self) {}
 }
 
-impl Partial for [f64; 2] {
+impl<const OUT: usize> Partial for [f64; OUT]
+where
+    Self: Default,
+{
+    #[inline]
     fn merge(&mut self, next: Self) {
-        self[0] += next[0];
-        self[1] += next[1];
+        self.iter_mut().zip(next).for_each(|(sum, next)| *sum += next);
     }
 }
 
@@ -35,18 +40,20 @@ pub(crate) struct Moments {
 
 impl Moments {
     /// Of a block; distances are taken from its own mean, so that no large one drowns the variance.
+    #[inline]
     pub fn of(block: &[f32]) -> Self {
         if block.is_empty() {
             return Self::default();
         }
         let count = block.len() as f64;
-        let [sum, _] = lane_sums([block], |[value]| [value, 0.0]);
+        let [sum] = lane_sums([block], |[value]| [value]);
         let near = (sum / count) as f32;
         let [sum, squares] = lane_sums([block], |[value]| [value - near, (value - near) * (value - near)]);
         let mean = sum / count;
         Self { count, mean: f64::from(near) + mean, squares: (squares - sum * mean).max(0.0) }
     }
 
+    #[inline]
     pub fn variance(self) -> f64 {
         self.squares / self.count
     }
@@ -54,6 +61,7 @@ impl Moments {
 
 /// As Chan, Golub and LeVeque: "Updating formulae and a pairwise algorithm for computing sample variances".
 impl Partial for Moments {
+    #[inline]
     fn merge(&mut self, next: Self) {
         let count = self.count + next.count;
         if count > 0.0 {
@@ -67,43 +75,84 @@ impl Partial for Moments {
 }
 
 /// Sums of what `of` makes of the values of a block: in 16 lanes of f32, at most 64 values each, which f64 then adds.
+///
+/// Without `map` of arrays where it runs often: that is not inlined in every build, and keeps the loop from vectors.
 #[inline]
-pub(crate) fn lane_sums<const IN: usize>(blocks: [&[f32]; IN], of: impl Fn([f32; IN]) -> [f32; 2]) -> [f64; 2] {
+pub(crate) fn lane_sums<const IN: usize, const OUT: usize>(
+    blocks: [&[f32]; IN],
+    of: impl Fn([f32; IN]) -> [f32; OUT],
+) -> [f64; OUT] {
     const LANES: usize = 16;
+    /// Lanes of a pass over the block: few enough for registers.
+    const PASS: usize = 8;
     let len = blocks.first().map_or(0, |block| block.len());
-    let mut lanes = [[0f32; LANES]; 2];
     let whole = len / LANES * LANES;
-    for begin in (0..whole).step_by(LANES) {
-        let rows: [&[f32; LANES]; IN] =
-            blocks.map(|block| block[begin..begin + LANES].try_into().expect("as many values as lanes"));
-        for lane in 0..LANES {
-            let [a, b] = of(rows.map(|row| row[lane]));
-            lanes[0][lane] += a;
-            lanes[1][lane] += b;
+    let mut lanes = [[0f32; LANES]; OUT];
+    for first in (0..LANES).step_by(PASS) {
+        let mut own = [[0f32; PASS]; OUT];
+        for begin in (first..whole).step_by(LANES) {
+            let mut rows = [&[0f32; PASS]; IN];
+            for (row, block) in rows.iter_mut().zip(&blocks) {
+                *row = block[begin..begin + PASS].first_chunk().expect("as many values as lanes");
+            }
+            for lane in 0..PASS {
+                let mut inputs = [0f32; IN];
+                for (input, row) in inputs.iter_mut().zip(&rows) {
+                    *input = row[lane];
+                }
+                for (own, term) in own.iter_mut().zip(of(inputs)) {
+                    own[lane] += term;
+                }
+            }
+        }
+        for (lanes, own) in lanes.iter_mut().zip(&own) {
+            lanes[first..first + PASS].copy_from_slice(own);
         }
     }
     for place in whole..len {
-        let [a, b] = of(blocks.map(|block| block[place]));
-        lanes[0][place - whole] += a;
-        lanes[1][place - whole] += b;
+        for (lanes, term) in lanes.iter_mut().zip(of(blocks.map(|block| block[place]))) {
+            lanes[place - whole] += term;
+        }
     }
-    lanes.map(|lanes| {
-        let mut sums = lanes.map(f64::from);
+    let mut sums = [0f64; OUT];
+    for (sum, lanes) in sums.iter_mut().zip(&lanes) {
+        let mut wide = [0f64; LANES];
+        for (wide, lane) in wide.iter_mut().zip(lanes) {
+            *wide = f64::from(*lane);
+        }
         for reach in [8, 4, 2, 1] {
             for lane in 0..reach {
-                sums[lane] += sums[lane + reach];
+                wide[lane] += wide[lane + reach];
             }
         }
-        sums[0]
-    })
+        *sum = wide[0];
+    }
+    sums
 }
 
-/// Calls `block` with blocks of every channel, at most [`BLOCK`] values each: the channel, the values of each input, and
-/// where to write those of `out` (empty without). Gives what the blocks of each channel merge to, in order.
+/// Calls `block` with blocks of every channel, at most [`BLOCK`] values each: the channel and the values of each input.
+/// Gives what the blocks of each channel merge to, in order.
 pub(crate) fn visit<T: Element, P: Partial, const IN: usize>(
     sizes: Sizes,
     inputs: [&[T]; IN],
-    out: Option<&mut [T]>,
+    block: impl Fn(usize, [&[f32]; IN]) -> P + Sync,
+) -> Vec<P> {
+    visit_all(sizes, inputs, None, |channel, values, _| block(channel, values))
+}
+
+/// As [`visit`]; `block` also gets where to write the values of a tensor like the inputs.
+pub(crate) fn visit_into<T: Element, P: Partial, const IN: usize>(
+    sizes: Sizes,
+    inputs: [&[T]; IN],
+    block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
+) -> (Vec<T>, Vec<P>) {
+    filled(inputs[0].len(), |out| visit_all(sizes, inputs, Some(out), block))
+}
+
+fn visit_all<T: Element, P: Partial, const IN: usize>(
+    sizes: Sizes,
+    inputs: [&[T]; IN],
+    out: Option<Blank<T>>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> Vec<P> {
     let mut merged = vec![P::default(); sizes.channels];
@@ -125,23 +174,21 @@ pub(crate) fn visit<T: Element, P: Partial, const IN: usize>(
 fn rows<T: Element, P: Partial, const IN: usize>(
     Sizes { batch, channels, length }: Sizes,
     inputs: [&[T]; IN],
-    out: Option<&mut [T]>,
+    mut out: Option<Blank<T>>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> Vec<(usize, P)> {
-    let mut out = Pieces(out);
     let row_tasks = length.div_ceil(TASK);
     let tasks: Vec<_> = (0..batch * channels * row_tasks)
         .map(|task| {
             let (row, begin) = (task / row_tasks, task % row_tasks * TASK);
             let end = (begin + TASK).min(length);
-            (row, row * length + begin..row * length + end, out.take(end - begin))
+            (row, row * length + begin..row * length + end, out.as_mut().map(|out| out.take(end - begin)))
         })
         .collect();
     let buffers = || [[0.0; BLOCK]; IN];
-    let visit = |buffers: &mut [[f32; BLOCK]; IN], (row, range, out): (usize, std::ops::Range<usize>, &mut [T])| {
+    let visit = |buffers: &mut [[f32; BLOCK]; IN], (row, range, mut out): (usize, Range<usize>, Option<Blank<T>>)| {
         let channel = row % channels;
         let mut partial = P::default();
-        let mut out = Pieces(Some(out).filter(|out| !out.is_empty()));
         for begin in range.clone().step_by(BLOCK) {
             let len = BLOCK.min(range.end - begin);
             let mut buffers = buffers.iter_mut();
@@ -149,10 +196,15 @@ fn rows<T: Element, P: Partial, const IN: usize>(
                 let buffer = buffers.next().expect("a buffer an input");
                 T::widen(&input[begin..begin + len], buffer)
             });
-            partial.merge(T::store(out.take(len), |out| block(channel, values, out)));
+            let out = out.as_mut().map_or(&mut [][..], |out| out.take(len).cleared());
+            partial.merge(T::store(out, |out| block(channel, values, out)));
         }
         (channel, partial)
     };
+    if inputs[0].len() < PARALLEL {
+        let mut buffers = buffers();
+        return tasks.into_iter().map(|task| visit(&mut buffers, task)).collect();
+    }
     tasks.into_par_iter().with_min_len((TASK / length).max(1)).map_init(buffers, visit).collect()
 }
 
@@ -160,26 +212,26 @@ fn rows<T: Element, P: Partial, const IN: usize>(
 fn columns<T: Element, P: Partial, const IN: usize>(
     Sizes { batch, channels, length }: Sizes,
     inputs: [&[T]; IN],
-    out: Option<&mut [T]>,
+    mut out: Option<Blank<T>>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> Vec<Vec<P>> {
     let width = channels * length;
     let rows = (BLOCK / length).min(TASK / width).max(1);
-    let mut out = Pieces(out);
     let tasks: Vec<_> = (0..batch)
         .step_by(rows)
         .map(|row| {
             let range = row * width..(row + rows).min(batch) * width;
-            (range.clone(), out.take(range.len()))
+            let out = out.as_mut().map(|out| out.take(range.len()));
+            (range, out)
         })
         .collect();
-    let visit = |(range, out): (std::ops::Range<usize>, &mut [T])| {
+    let visit = |(range, out): (Range<usize>, Option<Blank<T>>)| {
         let wide = inputs.map(|input| widen_all(&input[range.clone()]));
-        let mut wide_out = vec![0.0; out.len()];
+        let mut wide_out = vec![0.0; if out.is_some() { range.len() } else { 0 }];
         let len = range.len() / channels;
         let mut buffers = [[0.0; BLOCK]; IN];
         let mut buffer_out = [0.0; BLOCK];
-        let own_out = if out.is_empty() { &mut [][..] } else { &mut buffer_out[..len] };
+        let own_out = if out.is_none() { &mut [][..] } else { &mut buffer_out[..len] };
         let partials = (0..channels).map(|channel| {
             // Place in the task of each value of the channel.
             let places = (0..len / length).flat_map(|row| {
@@ -194,11 +246,15 @@ fn columns<T: Element, P: Partial, const IN: usize>(
             partial
         });
         let partials = partials.collect();
+        let out = out.map_or(&mut [][..], Blank::cleared);
         for (out, wide) in out.chunks_mut(BLOCK).zip(wide_out.chunks(BLOCK)) {
             T::store(out, |out| out.copy_from_slice(wide));
         }
         partials
     };
+    if inputs[0].len() < PARALLEL {
+        return tasks.into_iter().map(visit).collect();
+    }
     tasks.into_par_iter().map(visit).collect()
 }
 
@@ -207,16 +263,4 @@ fn widen_all<T: Element>(values: &[T]) -> Vec<f32> {
     let mut wide = Vec::with_capacity(values.len());
     values.chunks(BLOCK).for_each(|values| wide.extend_from_slice(T::widen(values, &mut buffer)));
     wide
-}
-
-/// A slice that is handed out from front to back; without one, empty slices.
-struct Pieces<'a, T>(Option<&'a mut [T]>);
-
-impl<'a, T> Pieces<'a, T> {
-    fn take(&mut self, len: usize) -> &'a mut [T] {
-        let Some(rest) = self.0.take() else { return &mut [] };
-        let (piece, rest) = rest.split_at_mut(len);
-        self.0 = Some(rest);
-        piece
-    }
 }

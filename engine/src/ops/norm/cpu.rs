@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use super::{Norm, NormOps};
 use crate::ops::Activation;
 use crate::ops::activation::relu_value;
-use crate::ops::channels::{Moments, Partial, Sizes, lane_sums, visit};
-use crate::ops::element::{BLOCK, Element, tensor, values, with_element};
+use crate::ops::channels::{Moments, Partial, Sizes, lane_sums, visit, visit_into};
+use crate::ops::element::{BLOCK, Blank, Element, PARALLEL, filled, tensor, values, with_element};
 
 /// Channels shorter than this are taken as parts of their row.
 const SHORT: usize = 32;
@@ -92,6 +92,7 @@ impl<'a> Statistics<'a> {
 }
 
 /// Mean and inverse deviation.
+#[inline]
 fn statistics_of(moments: Moments, epsilon: f32) -> [f32; 2] {
     [moments.mean as f32, (1.0 / (moments.variance() + f64::from(epsilon)).sqrt()) as f32]
 }
@@ -101,11 +102,10 @@ type Normalised<T> = (Vec<T>, Vec<[f32; 2]>);
 
 fn long_forward<T: Element>(x: &[T], weights: &Weights, epsilon: f32, norm: &Norm) -> Normalised<T> {
     let Sizes { batch, channels, length } = norm.sizes;
-    let moments: Vec<Moments> = visit(norm.rows(), [x], None, |_, [block], _| Moments::of(block));
+    let moments: Vec<Moments> = visit(norm.rows(), [x], |_, [block]| Moments::of(block));
     let statistics: Vec<_> = moments.into_iter().map(|moments| statistics_of(moments, epsilon)).collect();
-    let mut y = vec![T::default(); x.len()];
     let sizes = Sizes { batch: 1, channels: batch * channels, length };
-    visit(sizes, [x], Some(&mut y), |channel, [x], out| {
+    let (y, _) = visit_into(sizes, [x], |channel, [x], out| {
         let [mean, inverse] = statistics[channel / norm.group_channels()];
         let (gamma, beta) = (weights.gamma[channel % channels], weights.beta[channel % channels]);
         out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - mean) * inverse * gamma + beta);
@@ -118,28 +118,40 @@ fn long_forward<T: Element>(x: &[T], weights: &Weights, epsilon: f32, norm: &Nor
 fn short_forward<T: Element>(x: &[T], weights: &Weights, epsilon: f32, norm: &Norm) -> Normalised<T> {
     let row_values = norm.rows().length;
     let [gamma, beta] = weights.expanded(norm.sizes.length);
-    let mut y = vec![T::default(); x.len()];
     let mut statistics = vec![[0.0; 2]; norm.rows().channels];
-    let rows = y.par_chunks_mut(row_values).zip(x.par_chunks(row_values)).zip(&mut statistics).enumerate();
-    let new_buffer = || vec![0.0; row_values];
-    let min_rows = (TASK / row_values).max(1);
-    rows.with_min_len(min_rows).for_each_init(new_buffer, |buffer, (row, ((y, x), statistics))| {
-        let x = T::widen(x, buffer);
-        let mut moments = Moments::default();
-        x.chunks(BLOCK).for_each(|block| moments.merge(Moments::of(block)));
-        *statistics = statistics_of(moments, epsilon);
-        let [mean, inverse] = *statistics;
-        let own = row % norm.groups * row_values..(row % norm.groups + 1) * row_values;
-        T::store(y, |y| {
-            for ((y, x), (gamma, beta)) in y.iter_mut().zip(x).zip(gamma[own.clone()].iter().zip(&beta[own])) {
-                *y = (x - mean) * inverse * gamma + beta;
-            }
-            activate(y, norm);
+    let task_rows = (TASK / row_values).max(1);
+    let task = |first: usize, x: &[T], y: Blank<T>, statistics: &mut [[f32; 2]]| {
+        let (y, mut buffer) = (y.cleared(), vec![0.0; row_values]);
+        let rows = y.chunks_mut(row_values).zip(x.chunks(row_values)).zip(statistics);
+        for (row, ((y, x), statistics)) in (first..).zip(rows) {
+            let x = T::widen(x, &mut buffer);
+            let mut blocks = x.chunks(BLOCK);
+            let mut moments = blocks.next().map_or(Moments::default(), Moments::of);
+            blocks.for_each(|block| moments.merge(Moments::of(block)));
+            *statistics = statistics_of(moments, epsilon);
+            let [mean, inverse] = *statistics;
+            let own = row % norm.groups * row_values..(row % norm.groups + 1) * row_values;
+            T::store(y, |y| {
+                for ((y, x), (gamma, beta)) in y.iter_mut().zip(x).zip(gamma[own.clone()].iter().zip(&beta[own])) {
+                    *y = (x - mean) * inverse * gamma + beta;
+                }
+                activate(y, norm);
+            });
+        }
+    };
+    let (y, ()) = filled(x.len(), |y| {
+        if x.len() < PARALLEL {
+            return task(0, x, y, &mut statistics);
+        }
+        let tasks = x.par_chunks(task_rows * row_values).zip(y.pieces(task_rows * row_values));
+        tasks.zip(statistics.par_chunks_mut(task_rows)).enumerate().for_each(|(place, ((x, y), statistics))| {
+            task(place * task_rows, x, y, statistics);
         });
     });
     (y, statistics)
 }
 
+#[inline]
 fn activate(y: &mut [f32], norm: &Norm) {
     if norm.activation == Activation::Relu {
         for y in y.iter_mut() {
@@ -166,7 +178,7 @@ fn long_backward<T: Element>(
         (statistics.means[row], statistics.inverses[row], weights.0, weights.1)
     };
     // Of every channel of every sample: sums of gradient * normal and of the gradient.
-    let sums: Vec<[f64; 2]> = visit(sizes, inputs, None, |channel, blocks, _| {
+    let sums: Vec<[f64; 2]> = visit(sizes, inputs, |channel, blocks| {
         let (mean, inverse, gamma, beta) = constants(channel);
         lane_sums(blocks, |[x, gradient]| {
             let normal = (x - mean) * inverse;
@@ -185,8 +197,7 @@ fn long_backward<T: Element>(
             terms.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]).map(|sum| (sum / row_values) as f32)
         })
         .collect();
-    let mut out = vec![T::default(); inputs[0].len()];
-    visit(sizes, inputs, Some(&mut out), |channel, [x, gradient], out| {
+    let (out, _) = visit_into(sizes, inputs, |channel, [x, gradient], out| {
         let (mean, inverse, gamma, beta) = constants(channel);
         let [along_normal, constant] = row_means[channel / norm.group_channels()];
         for ((out, x), &gradient) in out.iter_mut().zip(x).zip(gradient) {
@@ -216,9 +227,8 @@ fn short_backward<T: Element>(
     let [gamma, beta] = weights.expanded(length);
     let is_relu = norm.activation == Activation::Relu;
     let task_samples = (TASK / sample_values).max(1);
-    let mut out = vec![T::default(); x.len()];
-    let tasks = out.par_chunks_mut(task_samples * sample_values).enumerate();
-    let visit = |(task, out): (usize, &mut [T])| {
+    let visit = |(task, out): (usize, Blank<T>)| {
+        let out = out.cleared();
         let mut by_weights = [vec![0f64; sample_values], vec![0f64; sample_values]];
         let mut buffers = [(); 4].map(|()| vec![0f32; row_values]);
         for (place, out) in out.chunks_mut(row_values).enumerate() {
@@ -259,7 +269,8 @@ fn short_backward<T: Element>(
         }
         by_weights
     };
-    let parts: Vec<_> = tasks.map(visit).collect();
+    let (out, parts): (_, Vec<_>) =
+        filled(x.len(), |out| out.pieces(task_samples * sample_values).enumerate().map(visit).collect());
     let mut sums = vec![[0.0; 2]; channels];
     for [by_gamma, by_beta] in parts {
         for (place, terms) in by_gamma.into_iter().zip(by_beta).enumerate() {
