@@ -244,7 +244,9 @@ fn block_bits<T: Element>(values: &[T], bits: &mut [u32]) {
 
 #[inline]
 fn relu_slice<T: Element>(values: &mut [T]) {
-    values.iter_mut().for_each(|value| *value = relu_of_value(*value));
+    for value in values {
+        *value = relu_of_value(*value);
+    }
 }
 
 fn relu_only_in_place<T: Element>(values: &mut [T]) {
