@@ -49,9 +49,9 @@ impl Sizes {
 
 /// Checks what every operation on channels asks of its input: f32 or f16, and that what it reduces to fits.
 pub(crate) fn check<const D: usize>(operation: &str, x: &Tensor<D>, sizes: Sizes) -> Result<()> {
-    check_dtype(&x.device(), format!("{operation}: the input {:?}", x.dims()), x.dtype())?;
+    check_dtype(&x.device(), &format!("{operation}: the input {:?}", x.dims()), x.dtype())?;
     let what = format!("{operation} of {:?}: its partial results", x.dims());
-    check_binding(&x.device(), what, cube::partial_bytes(sizes))
+    check_binding(&x.device(), &what, cube::partial_bytes(sizes))
 }
 
 /// That a vector has one value a channel.
