@@ -74,8 +74,10 @@ pub fn kernels(args: &KernelsArgs, out: Output) -> anyhow::Result<u8> {
         out.note(notice);
     }
     let precisions = args.precision.precisions();
-    let mut report = Report { kind: KIND.into(), about: about(&opened, args.seconds), cases: Vec::new() };
-    print::header(&report.about, cases.len() * precisions.len(), out)?;
+    let mut report =
+        Report { kind: KIND.into(), about: about(&opened, args.seconds), stopped: false, cases: Vec::new() };
+    // A reader that left is told by the lines at the end.
+    let _ = print::header(&report.about, cases.len() * precisions.len(), out);
 
     let bar = out.bar(cases.len() * precisions.len(), "{msg}");
     let mut said = Instant::now();
@@ -85,14 +87,12 @@ pub fn kernels(args: &KernelsArgs, out: Output) -> anyhow::Result<u8> {
             bar.set_message(what.to_owned());
         } else if said.elapsed() >= SAY_EVERY {
             said = Instant::now();
-            // A reader that left is told by the lines at the end.
             let _ = out.line(format!("{done}/{total} {what}"));
         }
         if signals.stop_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let began = Instant::now();
     let outcome = bench::kernels(&cases, &opened.device, precisions, args.seconds, &mut progress, &mut |row| {
-        // A reader that left is told by the lines at the end.
         let _ = out.json(&print::row_json(&row));
         report.cases.push(row);
         Ok(())
@@ -100,19 +100,23 @@ pub fn kernels(args: &KernelsArgs, out: Output) -> anyhow::Result<u8> {
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
-    let stopped = matches!(outcome, Err(Error::Interrupted));
-    if !stopped {
+    report.stopped = matches!(outcome, Err(Error::Interrupted));
+    // What was measured is written and printed, whatever ended the rest; nothing takes the place of an older file.
+    let written = match &args.json {
+        Some(path) if !report.cases.is_empty() => report.write(path),
+        _ => Ok(()),
+    };
+    let printed = print::report(&report, opened.adapter.is_some(), out);
+    if !report.stopped {
         outcome?;
     }
-    if let Some(path) = &args.json {
-        report.write(path)?;
-    }
-    print::report(&report, opened.adapter.is_some(), out)?;
-    if let Some(path) = &args.json {
+    written?;
+    printed?;
+    if let Some(path) = args.json.as_ref().filter(|_| !report.cases.is_empty()) {
         out.line(format!("file    {}", path.display()))?;
     }
     out.line(format!("time    {}", human::duration(began.elapsed().as_secs_f64())))?;
-    if stopped {
+    if report.stopped {
         out.note(format!("stopped after {} of {} cases", report.cases.len(), cases.len() * precisions.len()));
         return Ok(signals.exit_code());
     }
@@ -141,6 +145,9 @@ fn compare(first: &Path, second: &Path, out: Output) -> anyhow::Result<u8> {
 /// A file that cannot be written is told before minutes are spent on its content.
 fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() {
+        return Err(usage(format!("--json {}: found a folder, expected a file to write", path.display())));
+    }
     if folder.is_dir() { Ok(()) } else { Err(usage(format!("--json {}: there is no such folder", path.display()))) }
 }
 

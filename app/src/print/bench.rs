@@ -45,6 +45,8 @@ pub fn report(report: &Report, gpu: bool, out: Output) -> io::Result<()> {
     let slow = report.slower_than(LISTED_BELOW);
     out.json(&json!({
         "event": "done",
+        "stopped": report.stopped,
+        "cases": report.cases.len(),
         "slower_than_0.9_of_burn": slow.iter().map(|row| row.name()).collect::<Vec<_>>(),
     }))?;
     let timed = report.cases.iter().filter(|row| row.ratio().is_some()).count();

@@ -55,7 +55,16 @@ pub fn compare(first: &Report, second: &Report) -> Comparison {
         }
     }
     let only_in_second = second.cases.iter().map(Row::name).filter(|name| !known.contains(name)).collect();
-    Comparison { warnings: warnings(&first.about, &second.about), pairs, only_in_first, only_in_second }
+    let mut warnings = warnings(&first.about, &second.about);
+    for (which, report) in [("first", first), ("second", second)] {
+        if report.stopped {
+            warnings.push(format!("the {which} run was stopped before its end"));
+        }
+    }
+    if pairs.is_empty() {
+        warnings.push("no case is in both".into());
+    }
+    Comparison { warnings, pairs, only_in_first, only_in_second }
 }
 
 fn warnings(first: &About, second: &About) -> Vec<String> {
@@ -64,7 +73,7 @@ fn warnings(first: &About, second: &About) -> Vec<String> {
         ("device", first.device.clone(), second.device.clone()),
         ("version of occam", first.occam.clone(), second.occam.clone()),
         ("version of Burn", first.burn.clone(), second.burn.clone()),
-        ("autotune", autotune(first), autotune(second)),
+        ("setting of autotune", autotune(first), autotune(second)),
     ]
     .into_iter()
     .filter(|(_, a, b)| a != b)
@@ -98,7 +107,11 @@ mod tests {
         let found = compare(&first, &second);
         assert_eq!(
             found.warnings,
-            ["the device differs: CPU (2 threads) and llvmpipe", "the autotune differs: off and on"]
+            [
+                "the device differs: CPU (2 threads) and llvmpipe",
+                "the setting of autotune differs: off and on",
+                "no case is in both"
+            ]
         );
         assert_eq!(found.median_speedup(), None);
     }

@@ -20,6 +20,9 @@ pub struct Report {
     pub kind: String,
     #[serde(flatten)]
     pub about: About,
+    /// Whether it ended before every case was timed.
+    #[serde(default)]
+    pub stopped: bool,
     pub cases: Vec<Row>,
 }
 
@@ -170,7 +173,7 @@ pub(super) mod tests {
             autotune: false,
             seconds_per_case: 0.3,
         };
-        Report { kind: KIND.into(), about, cases }
+        Report { kind: KIND.into(), about, stopped: false, cases }
     }
 
     #[test]
