@@ -26,6 +26,7 @@
 @group(0) @binding(5) var<storage, read_write> residual: array<{{ elem }}>;
 @group(0) @binding(6) var<storage, read_write> out: array<{{ elem }}>;
 //!include params
+//!include relu_stops
 
 const PHASES: u32 = 23u;
 const PHASE_WORDS: u32 = 8u;
@@ -134,7 +135,7 @@ fn load_b(slot: u32, k: u32) -> f32 {
     let place = select(0u, (at.x * sides.y + at.y) * sides.z + at.z, inside);
     let value = f32(source[(samples[slot] + b_channel) * volume + place]) * factor + addend;
     // NaN stays NaN.
-    return select(value, 0.0, !inside || ((flags & 2u) != 0u && value < 0.0));
+    return select(value, 0.0, !inside || ((flags & 2u) != 0u && relu_stops(value)));
 }
 
 fn a_along_k() -> bool {
@@ -162,7 +163,7 @@ fn store(row: u32, col: u32, sum: f32) {
         value += f32(residual[place]);
     }
     // NaN stays NaN.
-    if (flags & 16u) != 0u && value < 0.0 {
+    if (flags & 16u) != 0u && relu_stops(value) {
         value = 0.0;
     }
     out[place] = {{ elem }}(value);

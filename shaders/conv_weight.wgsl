@@ -17,6 +17,7 @@
 @group(0) @binding(3) var<storage, read_write> shift: array<f32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<f32>;
 //!include params
+//!include relu_stops
 
 // Parameters are read once: inside the loop every read would be a load.
 var<private> groups: u32;
@@ -126,7 +127,7 @@ fn load_b(slot: u32, k: u32) -> f32 {
     let place = select(0u, (at.x * sides.y + at.y) * sides.z + at.z, inside);
     let value = f32(x[x_channels[slot] + b_sample + place]) * factors[slot] + addends[slot];
     // NaN stays NaN.
-    return select(value, 0.0, !inside || ((flags & 2u) != 0u && value < 0.0));
+    return select(value, 0.0, !inside || ((flags & 2u) != 0u && relu_stops(value)));
 }
 
 fn a_along_k() -> bool {

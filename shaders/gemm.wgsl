@@ -16,6 +16,7 @@
 @group(0) @binding(3) var<storage, read_write> residual: array<{{ elem }}>;
 @group(0) @binding(4) var<storage, read_write> y: array<{{ out }}>;
 //!include params
+//!include relu_stops
 
 // Parameters are read once: inside the loop every read would be a load.
 var<private> sides: vec3<u32>;
@@ -82,8 +83,7 @@ fn store(row: u32, col: u32, sum: f32) {
     if (flags & 2u) != 0u {
         value += f32(residual[place]);
     }
-    // NaN stays NaN.
-    if (flags & 4u) != 0u && value < 0.0 {
+    if (flags & 4u) != 0u && relu_stops(value) {
         value = 0.0;
     }
     y[place] = {{ out }}(value);

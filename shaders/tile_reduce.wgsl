@@ -11,6 +11,7 @@
 @group(0) @binding(2) var<storage, read_write> residual: array<{{ elem }}>;
 @group(0) @binding(3) var<storage, read_write> y: array<{{ elem }}>;
 //!include params
+//!include relu_stops
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -33,8 +34,7 @@ fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocatio
     if (flags & 2u) != 0u {
         value += f32(residual[index]);
     }
-    // NaN stays NaN.
-    if (flags & 4u) != 0u && value < 0.0 {
+    if (flags & 4u) != 0u && relu_stops(value) {
         value = 0.0;
     }
     y[index] = {{ elem }}(value);

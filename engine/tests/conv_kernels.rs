@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use occam_engine::Error;
 use occam_engine::gpu::{DeviceChoice, open};
 use occam_engine::ops::conv::{ConvGeometry, ConvOptions, Epilogue, Pass, Prologue, dispatches};
-use occam_engine::ops::{Activation, conv, conv_transposed};
+use occam_engine::ops::{Activation, GemmOptions, conv, conv_transposed, gemm};
 
 fn devices() -> Vec<(&'static str, Device)> {
     let software = open(&DeviceChoice::Name("llvmpipe".into())).expect("software Vulkan").device;
@@ -51,6 +51,26 @@ fn half_precision_sums_in_f32() {
         let slopes = full([1, 1, 1, 80, 80], 0.3, &device);
         let gradients = (y * slopes).cast(FloatDType::F32).sum().backward();
         assert_close(&format!("{name} weight gradient"), values(weight.grad(&gradients).unwrap())[0], 6400.0 * third);
+    }
+}
+
+/// An overflow must not be hidden: NaN passes a fused ReLU as it comes.
+#[test]
+fn a_fused_relu_lets_nan_pass() {
+    for (name, device) in devices() {
+        let x = Tensor::<5>::from_data(TensorData::new(vec![f32::NAN, -1.0, 2.0], [1, 1, 1, 1, 3]), &device);
+        let weight = Tensor::<5>::ones([1, 1, 1, 1, 1], &device);
+        let (one, zero) = (Tensor::<1>::ones([1], &device), Tensor::<1>::zeros([1], &device));
+        let prologue = Prologue { scale: one, shift: zero, activation: Activation::Relu };
+        let after = Epilogue { activation: Activation::Relu, ..Default::default() };
+        let options = ConvOptions::default();
+        let loaded = conv(x.clone(), weight.clone(), &options, Some(prologue), Epilogue::default()).unwrap();
+        let stored = conv(x.clone(), weight.clone(), &options, None, after).unwrap();
+        let matrix = GemmOptions { activation: Activation::Relu, ..Default::default() };
+        let product = gemm(x.reshape([1, 3, 1]), weight.reshape([1, 1, 1]), matrix).unwrap();
+        for (what, found) in [("loaded", values(loaded)), ("stored", values(stored)), ("product", values(product))] {
+            assert!(found[0].is_nan() && found[1..] == [0.0, 2.0], "{name} {what}: {found:?}");
+        }
     }
 }
 

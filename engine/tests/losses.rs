@@ -354,6 +354,25 @@ fn a_logit_that_is_no_number_shows() {
     }
 }
 
+/// Logits that are part of a larger tensor, and an ignored voxel whose logits are no numbers: `sum of p - [c == label]`.
+#[test]
+fn a_part_of_a_tensor_gets_its_own_gradient() {
+    let (classes, voxels) = (2, 3);
+    // The middle one of three members; equal logits, so that each p is a half.
+    let mut logits = vec![7.0; 3 * classes * voxels];
+    logits[classes * voxels..2 * classes * voxels].fill(1.0);
+    logits[classes * voxels + 2] = f32::NAN;
+    for device in [cpu(), vulkan()] {
+        let all = Tensor::<3>::from_data(TensorData::new(logits.clone(), [3, classes, voxels]), &device);
+        let part = all.slice([1..2]).autodiff().require_grad();
+        let labels = Tensor::<2, Int>::from_data(TensorData::new(vec![0u32, 1, 9], [1, voxels]), (&device, DType::U32));
+        let loss = cross_entropy_of_voxels(part.clone(), labels, Tensor::ones([classes], &device), 0.0).unwrap();
+        let gradient = values(part.grad(&loss.sum().backward()).unwrap());
+        let expected = [-0.5, 0.5, 0.0, 0.5, -0.5, 0.0];
+        assert!(gradient.iter().zip(expected).all(|(g, e)| (g - e).abs() < 1e-6), "{gradient:?}");
+    }
+}
+
 // ---------------------------------------------------------------------------------------------- kernel and twin
 
 /// Sizes around a workgroup and several, classes that are absent, ignored voxels, batches, equal errors.

@@ -6,7 +6,7 @@
 use burn::module::Param;
 use burn::nn::BatchNorm;
 use burn::nn::conv::Conv3d;
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 
 use super::conv::options3d;
 use crate::Result;
@@ -41,6 +41,7 @@ pub fn conv3d_norm(
     prologue: Prologue,
     residual: Tensor<5>,
 ) -> Result<Tensor<5>> {
+    debug_assert!(conv.bias.is_none(), "a bias before a normalisation does nothing");
     let (weight, options) = (conv.weight.val(), options3d(conv));
     if trains(norm, &x) {
         let [gamma, beta] = [&norm.gamma, &norm.beta].map(Param::val);
@@ -50,7 +51,8 @@ pub fn conv3d_norm(
     }
     let [mean, variance] = running(norm, &x);
     let [scale, shift] = scale_and_shift(norm, mean, variance);
-    let weight = weight * scale.reshape([-1, 1, 1, 1, 1]);
+    let dtype = FloatDType::from(weight.dtype());
+    let weight = weight * scale.cast(dtype).reshape([-1, 1, 1, 1, 1]);
     let epilogue = Epilogue { bias: Some(shift), residual: Some(residual), activation: Activation::Identity };
     ops::conv(x, weight, &options, Some(prologue), epilogue)
 }

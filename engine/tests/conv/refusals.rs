@@ -46,6 +46,7 @@ fn shapes_that_do_not_match_are_refused() {
         run([2, 0, 5, 6, 7], [6, 0, 3, 3, 3], &options, &["2x0x5x6x7", "6x0x3x3x3"]);
         run(X, [6, 4, 3, 3, 8], &options, &["2x4x5x6x7", "6x4x3x3x8", "kernel"]);
         run([2, 4, 5, 0, 7], WEIGHT, &options, &["2x4x5x0x7"]);
+        run([2, 4, 5, 0, 7], WEIGHT, &ConvOptions { padding: [1, 5, 1], ..options }, &["2x4x5x0x7", "side"]);
         // Dilated, the kernel spans 5 voxels of 3 + 2 x 0.
         run(
             [2, 4, 3, 6, 7],

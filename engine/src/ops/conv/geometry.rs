@@ -56,6 +56,10 @@ impl ConvGeometry {
         if let Some(found) = not_positive(weight, options) {
             return refuse(found);
         }
+        // With enough padding there would be an output, of nothing.
+        if sides_in.contains(&0) {
+            return refuse("found a side of 0, expected at least 1".into());
+        }
         if channels_group.checked_mul(options.groups) != Some(channels_in) || channels_out % options.groups != 0 {
             return refuse(format!(
                 "found {channels_in} input and {channels_out} output channels in {} groups, expected {channels_group} input \

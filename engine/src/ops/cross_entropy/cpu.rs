@@ -108,22 +108,23 @@ pub fn gradient<T: Element>(
         let range = start..start + rows[0].len();
         let (labels, gradient) = (&labels[range.clone()], &gradient[range]);
         let softmax = Softmax::new(|class| &*rows[class], labels, classes);
-        let slopes: Vec<f32> = (0..labels.len())
+        // Beside the slope a mask of ones, of zeros where the voxel counts for nothing, whatever its logits are.
+        let slopes: Vec<(f32, u32)> = (0..labels.len())
             .map(|v| {
                 let weight = weight(class_weights, labels[v]);
                 if weight == 0.0 {
-                    return 0.0;
+                    return (0.0, 0);
                 }
                 let (surprise, missing, sum) = softmax.of_label(v);
-                weight * gradient[v] * minus_slope(surprise, missing, gamma) / sum
+                (weight * gradient[v] * minus_slope(surprise, missing, gamma) / sum, u32::MAX)
             })
             .collect();
         for (class, (row, exp)) in (0..).zip(rows.iter_mut().zip(softmax.exp.chunks_exact(labels.len()))) {
             T::store(row, |out| {
                 let of_voxels = exp.iter().zip(&softmax.others).zip(labels).zip(&slopes);
-                for (out, (((exp, others), label), slope)) in out.iter_mut().zip(of_voxels) {
+                for (out, (((exp, others), label), (slope, mask))) in out.iter_mut().zip(of_voxels) {
                     // The probabilities of the others stand for 1 - p: nothing cancels where p is nearly 1.
-                    *out = slope * if *label == class { -others } else { *exp };
+                    *out = (slope * if *label == class { -others } else { *exp }).keep(*mask);
                 }
             });
         }

@@ -14,8 +14,8 @@ use burn::backend::wgpu::{CubeTensor, into_contiguous};
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{DType, Int, IntDType, Tensor};
 
-use super::element::{tensor, values, with_element};
-use crate::gpu::{Buffer, check_binding, launch, new_tensor, shader};
+use super::element::{contiguous, tensor, values, with_element};
+use crate::gpu::{Buffer, check_binding, check_dtype, launch, new_tensor, shader};
 use crate::{Error, Result};
 
 /// Largest number of classes: labels are bytes where they come from.
@@ -51,11 +51,11 @@ pub fn cross_entropy(
         let found = class_weights.dims();
         return refuse(format!("found class weights {found:?}, expected one for each of 1 to {MAX_CLASSES} classes"));
     }
-    if !matches!(dtype, DType::F32 | DType::F16) || class_weights.dtype() != DType::F32 {
-        let found = class_weights.dtype();
-        return refuse(format!("expected F32 or F16, and class weights in F32, not {found:?}"));
+    if class_weights.dtype() != DType::F32 {
+        return refuse(format!("found class weights in {:?}, expected F32", class_weights.dtype()));
     }
-    let what = format!("logits {batch}x{classes}x{voxels} in {dtype:?}");
+    let what = format!("cross-entropy of logits {batch}x{classes}x{voxels} in {dtype:?}");
+    check_dtype(&logits.device(), &what, dtype)?;
     let bytes = [classes, voxels, dtype.size()].iter().fold(batch as u64, |all, n| all.saturating_mul(*n as u64));
     check_binding(&logits.device(), &what, bytes)?;
     let labels = labels.cast(IntDType::U32).into_dispatch();
@@ -148,7 +148,7 @@ impl CrossEntropyOps for Flex {
         gradient: FloatTensor<Self>,
         gamma: f32,
     ) -> FloatTensor<Self> {
-        let mut logits = if logits.is_contiguous() { logits } else { logits.to_contiguous() };
+        let mut logits = contiguous(logits);
         let [class_weights, gradient] = [class_weights, gradient].map(|tensor| tensor.to_contiguous());
         let labels = labels.to_contiguous();
         let [.., voxels] = logits.shape().dims::<3>();
