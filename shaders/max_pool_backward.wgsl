@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocatio
     var voxel = voxel_at(first, sides);
     for (var i = first; i < end; i += {{ workgroup_size }}u) {
         let at = voxel.xyz + padding;
-        // Exact below 2^21, where the half keeps every quotient clear of whole numbers; faster than whole division.
+        // Exact below 2^20, where the half keeps every quotient clear of whole numbers; faster than whole division.
         let last = vec3<u32>((vec3<f32>(at) + 0.5) / vec3<f32>(stride));
         var sum = 0.0;
         // Every thread looks at as many windows, without a branch: those that do not hold the voxel add nothing.

@@ -482,11 +482,11 @@ fn cross_entropy_refuses_what_does_not_fit() {
         cross_entropy_of_voxels(logits, labels, Tensor::ones([classes], &cpu()), 0.0).unwrap_err()
     };
     for (error, part) in [
-        (call(3, [2, 5], DType::F32), "found labels [2, 5]"),
-        (call(4, [2, 4], DType::F32), "found class weights [4]"),
-        (call(3, [2, 4], DType::F64), "expected F32 or F16"),
+        (call(3, [2, 5], DType::F32), "found labels 2x5"),
+        (call(4, [2, 4], DType::F32), "found 4 class weights"),
+        (call(3, [2, 4], DType::F64), "expected f32 or f16"),
     ] {
-        assert!(error.to_string().contains("logits [2, 3, 4]") && error.to_string().contains(part), "{error}");
+        assert!(error.to_string().contains("logits 2x3x4") && error.to_string().contains(part), "{error}");
         assert_eq!(error.exit_code(), 2);
     }
 }

@@ -20,7 +20,7 @@ const EPSILON: f32 = 1e-5;
 pub fn layer(random: &Random, operation: Operation, pass: Pass) -> Pair {
     let dtype = random.dtype;
     match operation {
-        Operation::Relu { shape } => pair(random, shape, pass, |x, _| Ok(ops::relu(x)), |x, _| burn_relu(x)),
+        Operation::Relu { shape } => pair(random, shape, pass, |x, _| ops::relu(x), |x, _| burn_relu(x)),
         Operation::ChannelMoments { shape } => {
             pair(random, shape, pass, |x, _| ops::channel_moments(x), |x, _| burn_moments(x))
         }

@@ -9,6 +9,9 @@ use burn::tensor::{DType, Device};
 use super::device::adapter_of;
 use crate::{Error, Result};
 
+/// Most values of a tensor on a GPU: kernels count in 32 bits, and add a tile to the last place.
+pub const MAX_VALUES: u64 = u32::MAX as u64 - 4096;
+
 /// Whether `device` computes on the processor, in the memory of the host.
 pub fn is_cpu(device: &Device) -> bool {
     let device = device.clone().without_autodiff();

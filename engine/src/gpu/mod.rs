@@ -20,7 +20,7 @@ pub use adapter::{AdapterInfo, AdapterKind, adapters};
 pub use cost::{DispatchCost, GroupCost};
 pub use device::{DeviceChoice, Opened, adapter_of, open};
 pub use launch::{Buffer, launch, launch_split, new_like, new_tensor, upload_u32};
-pub use limits::{check_binding, check_dtype, is_cpu, supports_f16};
+pub use limits::{MAX_VALUES, check_binding, check_dtype, is_cpu, supports_f16};
 pub use memory::{CountingAllocator, MemoryUse, memory_use, reset_peak};
 pub use tile::{COOPERATIVE_TILES, TILES, Tile, TileForm, tile_for, tiles_of};
 pub use variant::{KernelVariant, Variant, kernel_variants, only_variant, tile_form};

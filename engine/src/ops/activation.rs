@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use super::element::{
     BLOCK, Blank, Element, PARALLEL, PARALLEL_COPY, contiguous, filled, tensor, values, with_element,
 };
+use crate::Result;
 use crate::gpu::{self, Buffer, shader};
 
 /// What is done to a value: nothing, or `max(value, 0)`.
@@ -34,8 +35,12 @@ const TASK: usize = 16 * BLOCK;
 /// `max(x, 0)`; NaN stays, as in PyTorch, so that an overflow is not hidden. f32 and f16.
 ///
 /// Keeps one bit a value for backward, neither `x` nor the result. The gradient passes where `x` is above 0 or NaN.
-pub fn relu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    Tensor::from_dispatch(Dispatch::relu_only(x.into_dispatch()))
+///
+/// # Errors
+/// [`Error::Usage`](crate::Error::Usage) for other dtypes, and f16 on a device that lacks it.
+pub fn relu<const D: usize>(x: Tensor<D>) -> Result<Tensor<D>> {
+    gpu::check_dtype(&x.device(), &format_args!("relu of {:?}", x.dims()), x.dtype())?;
+    Ok(Tensor::from_dispatch(Dispatch::relu_only(x.into_dispatch())))
 }
 
 /// Tensors of any shape, f32 or f16.

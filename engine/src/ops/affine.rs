@@ -15,7 +15,7 @@ use super::activation::{ReluOps, relu_value};
 use super::channels::{
     EACH_VALUE, Finish, Sizes, check, check_like, check_vector, lane_sums, primitive, reduce_cube, visit_into,
 };
-use super::element::{tensor, values, with_element};
+use super::element::{Element, tensor, values, with_element};
 use crate::Result;
 use crate::gpu::{self, Buffer, shader};
 
@@ -213,14 +213,16 @@ impl AffineOps for Flex {
         let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(|tensor| tensor.to_contiguous());
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
         let sizes = Sizes::of(&x.shape());
-        let is_relu = activation == Activation::Relu;
+        let is_relu = u32::from(activation == Activation::Relu);
         let (out, sums) = with_element!(x.dtype(), {
             let inputs = [values::<T>(&x), values::<T>(&gradient)];
             let (out, sums) = visit_into(sizes, inputs, |channel, [x, gradient], out| {
                 let (scale, shift) = (scale[channel], shift[channel]);
-                // In place of the result first, so that the sums need not ask again what ReLU stops.
-                for ((out, x), &gradient) in out.iter_mut().zip(x).zip(gradient) {
-                    *out = if is_relu && x * scale + shift <= 0.0 { 0.0 } else { gradient };
+                // In place of the result first, so that the sums need not ask again what ReLU stops. Without a branch, which
+                // random signs would make slow.
+                for ((out, x), gradient) in out.iter_mut().zip(x).zip(gradient) {
+                    let stops = is_relu & u32::from(x * scale + shift <= 0.0);
+                    *out = gradient.keep(stops.wrapping_sub(1));
                 }
                 let sums = lane_sums([x, out], |[x, gradient]| [gradient * x, gradient]);
                 for out in out.iter_mut() {

@@ -1,7 +1,7 @@
 //! Convolutions of volumes, plain and transposed, with what stands before and after them fused in.
 //!
 //! Tensors are `[B, C, D, H, W]` in PyTorch's layout, f32 or f16; planes are volumes of depth 1. Products are summed in
-//! f32 or better whatever is stored, in an order that depends on the shapes only.
+//! f32 or better whatever is stored, in an order that depends on shapes and device, never on threads.
 //!
 //! A convolution applies a normalisation and a ReLU to its input while it loads it ([`Prologue`]), and adds bias and
 //! residual and applies a ReLU before it stores ([`Epilogue`]). For the backward pass it keeps its input as it came, not as
@@ -14,7 +14,7 @@
 
 mod autodiff;
 mod backend;
-pub mod cpu;
+mod cpu;
 mod cube;
 mod flex;
 mod geometry;
@@ -27,7 +27,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 
 use super::Activation;
-use crate::gpu::{check_binding, check_dtype, is_cpu};
+use crate::gpu::{MAX_VALUES, check_binding, check_dtype, is_cpu};
 use crate::{Error, Result};
 
 use backend::{ConvOps, Load, Plan, Store};
@@ -167,9 +167,6 @@ fn check_size(device: &Device, operation: Operation, what: &str, shape: &[usize]
     }
     Ok(())
 }
-
-/// Most values of a tensor on a GPU.
-const MAX_VALUES: u64 = u32::MAX as u64 - 4096;
 
 /// A vector of the prologue or epilogue in f32.
 fn vector(what: &str, vector: Tensor<1>, channels: usize, operation: Operation) -> Result<Tensor<1>> {

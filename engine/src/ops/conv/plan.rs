@@ -54,7 +54,7 @@ pub fn beyond(geometry: &ConvGeometry) -> Option<String> {
         .map(|(what, count, most)| format!("{count} {what}, and kernels take {most}"))
 }
 
-/// What a call of a pass launches on a GPU, in order; counted in f32, which f16 stays below.
+/// What a call of a pass launches on a GPU in its plain form, in order; counted in f32, which f16 stays below there.
 pub fn dispatches(geometry: &ConvGeometry, pass: Pass) -> Vec<DispatchCost> {
     match pass {
         Pass::Forward => Gather::forward(geometry).launch(TileForm::Staged).dispatches(shader::CONV_GATHER.name),

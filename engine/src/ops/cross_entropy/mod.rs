@@ -40,21 +40,18 @@ pub fn cross_entropy(
 ) -> Result<Tensor<2>> {
     let [batch, classes, voxels] = logits.dims();
     let dtype = logits.dtype();
-    let refuse = |why: String| {
-        let shape = logits.dims();
-        Err(Error::Usage(format!("cross-entropy of logits {shape:?} (batch, classes, voxels) in {dtype:?}: {why}")))
-    };
-    if labels.dims() != [batch, voxels] {
-        return refuse(format!("found labels {:?}, expected one a voxel", labels.dims()));
+    let what = format!("cross-entropy of logits {batch}x{classes}x{voxels} (batch, classes, voxels) in {dtype:?}");
+    let refuse = |why: String| Err(Error::Usage(format!("{what}: {why}")));
+    let ([members, length], [weights]) = (labels.dims(), class_weights.dims());
+    if [members, length] != [batch, voxels] {
+        return refuse(format!("found labels {members}x{length}, expected one a voxel"));
     }
-    if class_weights.dims() != [classes] || !(1..=MAX_CLASSES).contains(&classes) {
-        let found = class_weights.dims();
-        return refuse(format!("found class weights {found:?}, expected one for each of 1 to {MAX_CLASSES} classes"));
+    if weights != classes || !(1..=MAX_CLASSES).contains(&classes) {
+        return refuse(format!("found {weights} class weights, expected one for each of 1 to {MAX_CLASSES} classes"));
     }
     if class_weights.dtype() != DType::F32 {
         return refuse(format!("found class weights in {:?}, expected F32", class_weights.dtype()));
     }
-    let what = format!("cross-entropy of logits {batch}x{classes}x{voxels} in {dtype:?}");
     check_dtype(&logits.device(), &what, dtype)?;
     let bytes = [classes, voxels, dtype.size()].iter().fold(batch as u64, |all, n| all.saturating_mul(*n as u64));
     check_binding(&logits.device(), &what, bytes)?;

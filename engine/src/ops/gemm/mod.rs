@@ -1,5 +1,5 @@
 //! Matrix products: any layout of either side, batches, fused bias, residual and activation; f32, or f16 stored and f32
-//! summed. Every sum runs in an order that the shapes alone decide.
+//! summed. Every sum runs in an order that shapes and device decide, never threads.
 
 mod backend;
 mod cpu;
@@ -14,7 +14,7 @@ use std::fmt;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 
-use crate::gpu::{DispatchCost, TileForm, check_binding, check_dtype, is_cpu};
+use crate::gpu::{DispatchCost, MAX_VALUES, TileForm, check_binding, check_dtype, is_cpu};
 use crate::ops::Activation;
 use crate::ops::conv::by;
 use crate::{Error, Result};
@@ -142,11 +142,9 @@ fn oriented([_, rows, cols]: [usize; 3], layout: Layout) -> [usize; 2] {
 fn check_size(device: &Device, what: fmt::Arguments, dims: [usize; 3], dtype: DType) -> Result<()> {
     let values = dims.iter().fold(1u64, |values, side| values.saturating_mul(*side as u64));
     check_binding(device, &what, values.saturating_mul(dtype.size() as u64))?;
-    // Kernels count values in 32 bits.
-    if !is_cpu(device) && values > u64::from(u32::MAX) {
+    if !is_cpu(device) && values > MAX_VALUES {
         return Err(Error::TooLarge(format!(
-            "{what}: {values} values, and kernels take up to {}. Use a smaller batch or the device cpu.",
-            u32::MAX
+            "{what}: {values} values, and kernels count to {MAX_VALUES}. Use a smaller batch or the device cpu."
         )));
     }
     Ok(())
@@ -170,7 +168,7 @@ pub fn gemm_error_bound(dtype: DType, k: usize) -> f64 {
     error / (1.0 - error)
 }
 
-/// The dispatches of one [`gemm`] on a GPU, in order, from the shapes alone.
+/// The dispatches of one [`gemm`] on a GPU in its plain form, in order, from the shapes alone.
 pub fn dispatches(m: usize, n: usize, k: usize, batch: usize, dtype: DType) -> Vec<DispatchCost> {
     if m * n * batch == 0 {
         return Vec::new();
