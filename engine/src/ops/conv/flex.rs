@@ -1,14 +1,15 @@
 //! The convolutions of Burn's CPU backend: `cpu/` on its tensors.
 
 use burn::backend::Flex;
-use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Bytes, DType, Element as BurnElement, Shape};
+use burn::tensor::DType;
 use half::f16;
 
 use super::backend::{ConvOps, Plan};
 use super::cpu::{self, Element, LoadAs, StoreAs};
 use crate::ops::Activation;
+use crate::ops::element::{Element as Stored, tensor};
 
 /// Calls a generic function for the type of a tensor.
 macro_rules! by_dtype {
@@ -54,7 +55,7 @@ impl ConvOps for Flex {
     }
 }
 
-fn forward<T: Element + BurnElement>(
+fn forward<T: Element + Stored>(
     x: &FlexTensor,
     weight: &FlexTensor,
     [scale, shift, bias, residual]: [&FlexTensor; 4],
@@ -69,7 +70,7 @@ fn forward<T: Element + BurnElement>(
     tensor(y, plan.geometry.output())
 }
 
-fn input_gradient<T: Element + BurnElement>(
+fn input_gradient<T: Element + Stored>(
     weight: &FlexTensor,
     gradient: &FlexTensor,
     [bias, residual]: [&FlexTensor; 2],
@@ -82,7 +83,7 @@ fn input_gradient<T: Element + BurnElement>(
     tensor(x, plan.geometry.input())
 }
 
-fn weight_gradient<T: Element + BurnElement>(
+fn weight_gradient<T: Element + Stored>(
     x: &FlexTensor,
     gradient: &FlexTensor,
     vectors: [&FlexTensor; 2],
@@ -102,14 +103,10 @@ fn load<'a>(vectors: &'a [FlexTensor], plan: &Plan) -> Option<LoadAs<'a>> {
     Some(LoadAs { scale, shift, relu: load.activation == Activation::Relu })
 }
 
-fn store<'a, T: Element + BurnElement>(bias: &'a FlexTensor, residual: &'a FlexTensor, plan: &Plan) -> StoreAs<'a, T> {
+fn store<'a, T: Element + Stored>(bias: &'a FlexTensor, residual: &'a FlexTensor, plan: &Plan) -> StoreAs<'a, T> {
     StoreAs {
         bias: plan.store.bias.then(|| bias.storage()),
         residual: plan.store.residual.then(|| residual.storage()),
         relu: plan.store.activation == Activation::Relu,
     }
-}
-
-fn tensor<T: Element + BurnElement>(values: Vec<T>, shape: [usize; 5]) -> FlexTensor {
-    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(Shape::from(shape)), T::dtype())
 }

@@ -5,7 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Flex, TensorMetadata, backend_extension};
+use burn::backend::{Autodiff, Backend, Cube, Flex, TensorMetadata, backend_extension};
 use burn::tensor::Shape;
 
 use super::Layout;
@@ -13,6 +13,7 @@ use super::plan::Spec;
 use super::{cube, flex};
 use crate::ops::Activation;
 use crate::ops::activation::ReluOps;
+use crate::ops::channel_sums::ChannelSumsOps;
 
 /// Arguments are checked by the public function.
 #[backend_extension(Cube, Flex, Autodiff)]
@@ -25,9 +26,6 @@ pub(super) trait GemmOps: Backend {
         residual: FloatTensor<Self>,
         spec: Spec,
     ) -> FloatTensor<Self>;
-
-    /// `[cols]`, f32, from `[rows, cols]`.
-    fn gemm_column_sums(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 impl GemmOps for Cube {
@@ -39,10 +37,6 @@ impl GemmOps for Cube {
         spec: Spec,
     ) -> FloatTensor<Self> {
         cube::gemm(a, b, bias, residual, spec)
-    }
-
-    fn gemm_column_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        cube::column_sums(x)
     }
 }
 
@@ -56,13 +50,9 @@ impl GemmOps for Flex {
     ) -> FloatTensor<Self> {
         flex::gemm(&a, &b, &bias, &residual, spec)
     }
-
-    fn gemm_column_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        flex::column_sums(&x)
-    }
 }
 
-impl<B: GemmOps + ReluOps, C: CheckpointStrategy> GemmOps for Autodiff<B, C> {
+impl<B: GemmOps + ReluOps + ChannelSumsOps, C: CheckpointStrategy> GemmOps for Autodiff<B, C> {
     fn gemm(
         a: FloatTensor<Self>,
         b: FloatTensor<Self>,
@@ -88,11 +78,6 @@ impl<B: GemmOps + ReluOps, C: CheckpointStrategy> GemmOps for Autodiff<B, C> {
             }
         }
     }
-
-    /// The gradient of a bias is a constant: second derivatives are not taken.
-    fn gemm_column_sums(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::from_inner(B::gemm_column_sums(x.into_primitive()))
-    }
 }
 
 /// What backward needs of a product.
@@ -109,7 +94,7 @@ struct Kept<B: Backend> {
 #[derive(Debug)]
 struct GemmBackward;
 
-impl<B: GemmOps + ReluOps> Backward<B, 4> for GemmBackward {
+impl<B: GemmOps + ReluOps + ChannelSumsOps> Backward<B, 4> for GemmBackward {
     type State = Kept<B>;
 
     fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -146,8 +131,8 @@ impl<B: GemmOps + ReluOps> Backward<B, 4> for GemmBackward {
         // In the place of an absent bias or residual stands `a`.
         if let (Some(node), true) = (bias_node, spec.bias) {
             let [batch, m, n] = [0, 1, 2].map(|axis| gradient.shape()[axis]);
-            let rows = B::float_reshape(gradient.clone(), [batch * m, n].into());
-            gradients.register::<B>(node.id, B::gemm_column_sums(rows));
+            let columns = B::float_reshape(gradient.clone(), [batch * m, n, 1].into());
+            gradients.register::<B>(node.id, B::channel_sums(columns));
         }
         if let (Some(node), true) = (residual_node, spec.residual) {
             gradients.register::<B>(node.id, gradient);

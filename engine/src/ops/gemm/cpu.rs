@@ -288,25 +288,3 @@ fn multiply_into([m, n, k]: [usize; 3], a: Matrix, b: Matrix, y: &mut [f32], add
         );
     }
 }
-
-/// Sums of the columns of `[rows, cols]`: halves with halves, in an order that `rows` alone decides.
-pub(super) fn column_sums<T: Element>(x: &[T], cols: usize) -> Vec<f32> {
-    let rows = x.len() / cols.max(1);
-    if rows <= 256 {
-        let (mut sums, mut buffer) = (vec![0f32; cols], [0.0; BLOCK]);
-        for row in x.chunks_exact(cols.max(1)) {
-            for (sums, row) in sums.chunks_mut(BLOCK).zip(row.chunks(BLOCK)) {
-                for (sum, x) in sums.iter_mut().zip(T::widen(row, &mut buffer)) {
-                    *sum += x;
-                }
-            }
-        }
-        return sums;
-    }
-    let (low, high) = x.split_at(rows / 2 * cols);
-    let (mut sums, high) = rayon::join(|| column_sums(low, cols), || column_sums(high, cols));
-    for (sum, high) in sums.iter_mut().zip(high) {
-        *sum += high;
-    }
-    sums
-}

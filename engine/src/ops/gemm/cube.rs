@@ -4,7 +4,6 @@ use burn::backend::TensorMetadata;
 use burn::backend::wgpu::{CubeTensor, into_contiguous};
 use burn::tensor::DType;
 
-use super::Layout;
 use super::plan::{Plan, Problem, Spec, reduce_cost};
 use crate::gpu::shader::{F16, F32, GEMM, GEMM_F16, GEMM_F16_SUMS, GEMM_F32, TILE_REDUCE};
 use crate::gpu::{Buffer, launch_split, new_tensor, tile_form};
@@ -30,38 +29,12 @@ pub(super) fn gemm(a: CubeTensor, b: CubeTensor, bias: CubeTensor, residual: Cub
     let problem = Problem::new(&a.shape(), &b.shape(), spec);
     let (bias, residual) = (spec.bias.then(|| into_contiguous(bias)), spec.residual.then(|| into_contiguous(residual)));
     let finish = Finish { bias: bias.as_ref(), residual: residual.as_ref(), activation: spec.activation };
-    let dtype = a.dtype;
-    product(a, b, &problem, &finish, dtype)
-}
-
-/// Sums of the columns of `[rows, cols]`, f32: a product with a row of ones, which is one value that every step reads.
-pub(super) fn column_sums(x: CubeTensor) -> CubeTensor {
-    let [rows, cols] = [x.shape()[0], x.shape()[1]];
-    let one = one(&x);
-    let spec = Spec::plain(Layout::Normal, Layout::Normal, false);
-    let mut problem = Problem::new(&[1, 1, rows].into(), &[1, rows, cols].into(), spec);
-    (problem.a.outer, problem.a.k) = (0, 0);
-    let nothing = Finish { bias: None, residual: None, activation: Activation::Identity };
-    let y = product(one, x, &problem, &nothing, DType::F32);
-    CubeTensor::new_contiguous(y.client, y.device, [cols].into(), y.handle, y.dtype)
-}
-
-/// A tensor of one value, 1.
-fn one(like: &CubeTensor) -> CubeTensor {
-    let handle = match like.dtype {
-        DType::F16 => like.client.create_from_slice(bytemuck::bytes_of(&half::f16::ONE)),
-        _ => like.client.create_from_slice(bytemuck::bytes_of(&1f32)),
-    };
-    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), [1].into(), handle, like.dtype)
-}
-
-fn product(a: CubeTensor, b: CubeTensor, problem: &Problem, finish: &Finish, dtype: DType) -> CubeTensor {
-    let y = new_tensor(&a, problem.y(), dtype);
+    let y = new_tensor(&a, problem.y(), a.dtype);
     if y.shape().num_elements() == 0 {
         return y;
     }
     let plan = Plan::new(problem.y(), problem.k(), a.dtype, tile_form(&a));
-    run(a, b, &y, problem, finish, &plan);
+    run(a, b, &y, &problem, &finish, &plan);
     y
 }
 

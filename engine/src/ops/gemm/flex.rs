@@ -18,10 +18,3 @@ pub(super) fn gemm(a: &FlexTensor, b: &FlexTensor, bias: &FlexTensor, residual: 
         tensor(cpu::product::<T>(values(&a), values(&b), &problem, &finish), problem.y())
     })
 }
-
-/// Sums of the columns of `[rows, cols]`, f32.
-pub(super) fn column_sums(x: &FlexTensor) -> FlexTensor {
-    let cols = x.layout().shape()[1];
-    let x = x.to_contiguous();
-    with_element!(x.dtype(), tensor(cpu::column_sums::<T>(values(&x), cols), [cols]))
-}
