@@ -14,6 +14,8 @@ pub mod nn;
 
 pub mod losses;
 
+pub mod tape;
+
 pub mod data;
 
 pub mod render;

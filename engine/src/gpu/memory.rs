@@ -42,6 +42,20 @@ pub fn reset_peak() {
     PEAK.store(IN_USE.load(Relaxed), Relaxed);
 }
 
+/// Starts a stretch of work whose own peak [`lap_peak`] gives. Peaks since the start stay as they are.
+pub fn start_lap(_device: &Device) {
+    LAP.store(IN_USE.load(Relaxed), Relaxed);
+}
+
+/// Most bytes in use since [`start_lap`]. None where nobody counts, as on a GPU.
+pub fn lap_peak(device: &Device) -> Option<u64> {
+    let device = device.clone().without_autodiff();
+    if device.memory_pool_usage().is_some() {
+        return None;
+    }
+    cpu_memory_use().map(|memory| memory.in_use_bytes.max(LAP.load(Relaxed) as u64))
+}
+
 fn cpu_memory_use() -> Option<MemoryUse> {
     let in_use_bytes = IN_USE.load(Relaxed) as u64;
     // A program that runs holds something: zero means that nobody counts.
@@ -54,10 +68,12 @@ fn cpu_memory_use() -> Option<MemoryUse> {
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static LAP: AtomicUsize = AtomicUsize::new(0);
 
 fn grow(bytes: usize) {
     let now = IN_USE.fetch_add(bytes, Relaxed) + bytes;
     PEAK.fetch_max(now, Relaxed);
+    LAP.fetch_max(now, Relaxed);
 }
 
 fn shrink(bytes: usize) {

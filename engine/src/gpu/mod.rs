@@ -9,6 +9,7 @@
 mod adapter;
 mod cost;
 mod device;
+mod gate;
 mod launch;
 mod limits;
 mod memory;
@@ -19,9 +20,10 @@ mod variant;
 pub use adapter::{AdapterInfo, AdapterKind, adapters};
 pub use cost::{DispatchCost, GroupCost};
 pub use device::{DeviceChoice, Opened, adapter_of, open};
+pub use gate::{Request, request};
 pub use launch::{Buffer, launch, launch_split, new_like, new_tensor, upload_u32};
 pub use limits::{MAX_VALUES, check_binding, check_dtype, is_cpu, supports_f16};
-pub use memory::{CountingAllocator, MemoryUse, memory_use, reset_peak};
+pub use memory::{CountingAllocator, MemoryUse, lap_peak, memory_use, reset_peak, start_lap};
 pub use tile::{COOPERATIVE_TILES, TILES, Tile, TileForm, tile_for, tiles_of};
 pub use variant::{KernelVariant, Variant, kernel_variants, only_variant, tile_form};
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The sum of the losses that a run trains on.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_softmax;
 use occam_scene::GridSpec;
@@ -49,6 +51,36 @@ impl Losses {
             sum.add(1.0, self.of_scale(logits, targets)?);
         }
         Ok(sum.0.expect("a network predicts at one scale at least") / scales)
+    }
+
+    /// Whether every term is a sum over voxels, so that [`Losses::of_planes`] can be added up. Lovász and the affinities are
+    /// not: they look at all voxels of a class together.
+    pub fn by_planes(&self) -> bool {
+        let LossConfig { lovasz, semantic_affinity, geometric_affinity, .. } = self.config;
+        lovasz <= 0.0 && semantic_affinity <= 0.0 && geometric_affinity <= 0.0
+    }
+
+    /// What some planes along z, `range`, of one of `scales` scales add to [`Losses::total`]; all of them, where
+    /// [`Losses::by_planes`] says no. `targets` are those of the whole scale.
+    ///
+    /// # Errors
+    /// As [`Losses::total`].
+    pub fn of_planes(
+        &self,
+        logits: Tensor<5>,
+        targets: &Targets,
+        range: Range<usize>,
+        scales: usize,
+    ) -> Result<Tensor<1>> {
+        let whole = range.len() == targets.labels.dims()[1];
+        debug_assert!(whole || self.by_planes());
+        let loss = if whole {
+            self.of_scale(logits, targets)?
+        } else {
+            let labels = targets.labels.clone().slice_dim(1, range);
+            self.of_scale(logits, &Targets { labels, counts: targets.counts.clone() })?
+        };
+        Ok(if scales == 1 { loss } else { loss / scales as f32 })
     }
 
     fn of_scale(&self, logits: Tensor<5>, targets: &Targets) -> Result<Tensor<1>> {

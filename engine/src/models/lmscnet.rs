@@ -8,9 +8,9 @@ use burn::tensor::Tensor;
 
 use super::network::{check_classes, check_sides, set_bias};
 use super::weights::{WeightsFile, WeightsInfo};
-use crate::nn::{Init, batch_norm, conv_transpose2d, conv2d, conv3d, conv3d_norm, halve2d, relu_first};
+use crate::nn::{Init, batch_norm, conv_transpose2d, conv2d, conv3d, conv3d_inside, conv3d_norm, halve2d, relu_first};
 use crate::ops::Activation::{Identity, Relu};
-use crate::ops::after;
+use crate::tape::{Classifier, Head, Input, Planes, Tape, Value, Var};
 use crate::{Error, Result};
 
 /// Channels inside a 3D head.
@@ -131,56 +131,64 @@ impl LmscNet {
         Ok(Some(WeightsInfo { network, channels: inputs / height.max(1), height: Some(height), classes }))
     }
 
-    /// Logits `[B, classes, Z, X, Y]` from features `[B, channels, Z, X, Y]`; of the multiscale network also those at 1/2, 1/4
-    /// and 1/8, in that order.
+    /// Heads at full scale and, of the multiscale network, at 1/2, 1/4 and 1/8, in that order, for features
+    /// `[B, channels, Z, X, Y]`.
     ///
     /// The first convolution sees all heights of channel 0, then all of channel 1, and so on.
     ///
     /// # Errors
     /// [`Error::Usage`] when the features do not fit the network, [`Error::TooLarge`] when a tensor does not fit on the
     /// device.
-    pub fn forward(&self, features: Tensor<5>) -> Result<Vec<Tensor<5>>> {
-        let [batch, channels, z, x, y] = features.dims();
-        let columns = features.reshape([batch, channels * z, x, y]);
-        let skip_1_1 = conv_relu_all(&self.encoder_block1, columns)?;
-        let skip_1_2 = conv_relu_all(&self.encoder_block2, halve2d(skip_1_1.clone())?)?;
-        let skip_1_4 = conv_relu_all(&self.encoder_block3, halve2d(skip_1_2.clone())?)?;
-        let skip_1_8 = conv_relu_all(&self.encoder_block4, halve2d(skip_1_4.clone())?)?;
+    pub fn run(tape: &mut Tape<'_, Self>, features: Var) -> Result<Vec<Head<Self>>> {
+        let [skip_1_1] = tape.segment("encoder 1:1", [features.into()], |net, _, [features]| {
+            let [batch, channels, z, x, y] = features.dims();
+            Ok([flat(conv_relu_all(&net.encoder_block1, features.reshape([batch, channels * z, x, y]))?)])
+        })?;
+        let [skip_1_2] = tape.segment("encoder 1:2", [(&skip_1_1).into()], |net, _, [x]| {
+            Ok([flat(conv_relu_all(&net.encoder_block2, halve2d(map(x))?)?)])
+        })?;
+        let [skip_1_4] = tape.segment("encoder 1:4", [(&skip_1_2).into()], |net, _, [x]| {
+            Ok([flat(conv_relu_all(&net.encoder_block3, halve2d(map(x))?)?)])
+        })?;
+        let [out_1_8] = tape.segment("encoder 1:8", [(&skip_1_4).into()], |net, _, [x]| {
+            let x = conv_relu_all(&net.encoder_block4, halve2d(map(x))?)?;
+            Ok([flat(conv2d(&net.conv_out_scale_1_8, x, Identity)?)])
+        })?;
+        let [out_1_4] =
+            tape.segment("decoder 1:4", [(&out_1_8).into(), skip_1_4.into()], |net, _, [out_1_8, skip]| {
+                let joined = Tensor::cat(vec![conv_transpose2d(&net.deconv1_8, map(out_1_8))?, map(skip)], 1);
+                Ok([flat(conv2d(&net.conv_out_scale_1_4, conv2d(&net.conv1_4, joined, Relu)?, Identity)?)])
+            })?;
+        let inputs = [(&out_1_4).into(), skip_1_2.into(), (&out_1_8).into()];
+        let [out_1_2] = tape.segment("decoder 1:2", inputs, |net, _, [out_1_4, skip, out_1_8]| {
+            let joined = vec![
+                conv_transpose2d(&net.deconv1_4, map(out_1_4))?,
+                map(skip),
+                conv_transpose2d(&net.deconv_1_8_to_1_2, map(out_1_8))?,
+            ];
+            let x = conv2d(&net.conv1_2, Tensor::cat(joined, 1), Relu)?;
+            Ok([flat(conv2d(&net.conv_out_scale_1_2, x, Identity)?)])
+        })?;
+        let inputs = [(&out_1_2).into(), skip_1_1.into(), (&out_1_4).into(), (&out_1_8).into()];
+        let [out_1_1] = tape.segment("decoder 1:1", inputs, |net, _, [out_1_2, skip, out_1_4, out_1_8]| {
+            let joined = vec![
+                conv_transpose2d(&net.deconv1_2, map(out_1_2))?,
+                map(skip),
+                conv_transpose2d(&net.deconv_1_4_to_1_1, map(out_1_4))?,
+                conv_transpose2d(&net.deconv_1_8_to_1_1, map(out_1_8))?,
+            ];
+            Ok([flat(conv2d(&net.conv1_1, Tensor::cat(joined, 1), Relu)?)])
+        })?;
 
-        let out_1_8 = conv2d(&self.conv_out_scale_1_8, skip_1_8, Identity)?;
-
-        let joined = Tensor::cat(vec![conv_transpose2d(&self.deconv1_8, out_1_8.clone())?, skip_1_4], 1);
-        let out_1_4 = conv2d(&self.conv_out_scale_1_4, conv2d(&self.conv1_4, joined, Relu)?, Identity)?;
-
-        let joined = Tensor::cat(
-            vec![
-                conv_transpose2d(&self.deconv1_4, out_1_4.clone())?,
-                skip_1_2,
-                conv_transpose2d(&self.deconv_1_8_to_1_2, out_1_8.clone())?,
-            ],
-            1,
-        );
-        let out_1_2 = conv2d(&self.conv_out_scale_1_2, conv2d(&self.conv1_2, joined, Relu)?, Identity)?;
-
-        let joined = Tensor::cat(
-            vec![
-                conv_transpose2d(&self.deconv1_2, out_1_2.clone())?,
-                skip_1_1,
-                conv_transpose2d(&self.deconv_1_4_to_1_1, out_1_4.clone())?,
-                conv_transpose2d(&self.deconv_1_8_to_1_1, out_1_8.clone())?,
-            ],
-            1,
-        );
-        let out_1_1 = conv2d(&self.conv1_1, joined, Relu)?;
-
-        let coarse = [(&self.seg_head_1_2, out_1_2), (&self.seg_head_1_4, out_1_4), (&self.seg_head_1_8, out_1_8)];
-        let mut logits = vec![self.seg_head_1_1.forward(out_1_1)?];
-        for (head, volume) in coarse {
-            if let Some(head) = head {
-                logits.push(head.forward(volume)?);
-            }
+        let mut heads = Vec::new();
+        if tape.network().seg_head_1_2.is_some() {
+            heads.push(SegmentationHead::run(tape, "1:2", |net| coarse(&net.seg_head_1_2), out_1_2)?);
+            heads.push(SegmentationHead::run(tape, "1:4", |net| coarse(&net.seg_head_1_4), out_1_4)?);
+            heads.push(SegmentationHead::run(tape, "1:8", |net| coarse(&net.seg_head_1_8), out_1_8)?);
         }
-        Ok(logits)
+        // Largest last: its backward pass is the first.
+        heads.insert(0, SegmentationHead::run(tape, "1:1", |net| &net.seg_head_1_1, out_1_1)?);
+        Ok(heads)
     }
 
     /// Sets the last biases, so that an untrained network predicts these logits where its features are zero.
@@ -224,19 +232,58 @@ impl SegmentationHead {
         }
     }
 
-    /// `[B, Z, X, Y]` to `[B, classes, Z, X, Y]`.
-    fn forward(&self, volume: Tensor<4>) -> Result<Tensor<5>> {
-        let x = conv3d(&self.conv0, volume.unsqueeze_dim(1), None, None, Relu)?;
+    /// The features before the last layer, for the volume `[B, Z, 1, X, Y]`, and that layer. `find` says which head.
+    fn run(
+        tape: &mut Tape<'_, LmscNet>,
+        scale: &str,
+        find: fn(&LmscNet) -> &Self,
+        volume: Var,
+    ) -> Result<Head<LmscNet>> {
+        let [x] = tape.segment(&format!("head {scale} conv0"), [volume.into()], move |net, _, [volume]| {
+            Ok([conv3d(&find(net).conv0, map(volume).unsqueeze_dim(1), None, None, Relu)?])
+        })?;
         let mut sum = x.clone();
         for branch in 0..DILATIONS.len() {
-            let x = if branch == 0 { x.clone() } else { after(x.clone(), &sum) };
-            let inner = conv3d(&self.conv1[branch], x, None, None, Identity)?;
-            let norm = batch_norm(&self.bn1[branch], &inner, Relu)?;
-            sum = conv3d_norm(&self.conv2[branch], &self.bn2[branch], inner, norm, sum)?;
+            let name = format!("head {scale} dilation {}", DILATIONS[branch]);
+            let inputs = [(&x).into(), Input::Addend(sum)];
+            [sum] = tape.segment(&name, inputs, move |net, pass, [x, sum]| {
+                let head = find(net);
+                let inner = conv3d(&head.conv1[branch], x, None, None, Identity)?;
+                let norm = batch_norm(&head.bn1[branch], &inner, Relu, pass)?;
+                Ok([conv3d_norm(&head.conv2[branch], &head.bn2[branch], inner, norm, sum, pass)?])
+            })?;
         }
-        let relu = relu_first(&sum);
-        conv3d(&self.conv_classes, sum, Some(relu), None, Identity)
+        let classifier = match scale {
+            "1:2" => |net: &LmscNet, x, planes| coarse(&net.seg_head_1_2).classify(x, planes),
+            "1:4" => |net: &LmscNet, x, planes| coarse(&net.seg_head_1_4).classify(x, planes),
+            "1:8" => |net: &LmscNet, x, planes| coarse(&net.seg_head_1_8).classify(x, planes),
+            _ => |net: &LmscNet, x, planes| net.seg_head_1_1.classify(x, planes),
+        };
+        Ok(Head { features: sum, classifier: Classifier { run: classifier, halo: 1, scale: 1 } })
     }
+
+    fn classify(&self, x: Value, planes: Planes) -> Result<Value> {
+        let relu = Some(relu_first(&x));
+        match planes {
+            Planes::All => conv3d(&self.conv_classes, x, relu, None, Identity),
+            Planes::Some => conv3d_inside(&self.conv_classes, x, relu),
+        }
+    }
+}
+
+/// A head of the multiscale network.
+fn coarse(head: &Option<SegmentationHead>) -> &SegmentationHead {
+    head.as_ref().expect("the multiscale network")
+}
+
+/// `[B, C, X, Y]` as a value of a tape.
+fn flat(map: Tensor<4>) -> Value {
+    map.unsqueeze_dim(2)
+}
+
+/// And back.
+fn map(value: Value) -> Tensor<4> {
+    value.squeeze_dim(2)
 }
 
 fn conv_relu_all(convs: &[Conv2d], x: Tensor<4>) -> Result<Tensor<4>> {

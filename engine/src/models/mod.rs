@@ -6,6 +6,6 @@ mod sscnet;
 pub(crate) mod weights;
 
 pub use lmscnet::{LmscNet, LmscNetConfig};
-pub use network::Network;
+pub use network::{Learned, LossOf, Network, Passes};
 pub use sscnet::{SscNet, SscNetConfig};
 pub use weights::WeightsInfo;

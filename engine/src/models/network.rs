@@ -1,9 +1,11 @@
 //! A network by name.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use burn::module::{Module, Param};
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 use occam_scene::error::Place;
 
@@ -11,6 +13,7 @@ use super::lmscnet::{LmscNet, LmscNetConfig};
 use super::sscnet::{SscNet, SscNetConfig};
 use super::weights::{self, WeightsFile, WeightsInfo};
 use crate::nn::Init;
+use crate::tape::{Head, Mode, Planes, Tape, Trace, Var};
 use crate::{Error, Result};
 
 /// Every network Occam can train.
@@ -72,9 +75,32 @@ impl Network {
     /// [`Error::Usage`] when the features do not fit the network, [`Error::TooLarge`] when a tensor does not fit on the
     /// device.
     pub fn forward(&self, features: Tensor<5>) -> Result<Vec<Tensor<5>>> {
+        fn logits<M: Module>(network: &M, heads: RunHeads<M>, features: Tensor<5>) -> Result<Vec<Tensor<5>>> {
+            let mut tape = Tape::plain(network);
+            let features = tape.input(features);
+            let heads = heads(&mut tape, features)?;
+            heads
+                .into_iter()
+                .map(|Head { features, classifier }| (classifier.run)(network, features.into_value(), Planes::All))
+                .collect()
+        }
         match self {
-            Self::LmscNet(network) => network.forward(features),
-            Self::SscNet(network) => Ok(vec![network.forward(features)?]),
+            Self::LmscNet(network) => logits(network, LmscNet::run, features),
+            Self::SscNet(network) => logits(network, SscNet::run, features),
+        }
+    }
+
+    /// Forward and backward: the loss of `features` (as in [`Network::forward`], without autodiff) and its gradients.
+    ///
+    /// `loss` gets the number of a scale, logits of it, and the range of their planes along z; what it gives adds up over
+    /// scales and planes. The loss comes back as it is, its gradients times [`Passes::factor`].
+    ///
+    /// # Errors
+    /// Those of [`Network::forward`] and of `loss`.
+    pub fn learn(&self, features: Tensor<5>, passes: &Passes<'_>, loss: &mut LossOf<'_>) -> Result<Learned> {
+        match self {
+            Self::LmscNet(network) => learn(network, LmscNet::run, features, passes, loss),
+            Self::SscNet(network) => learn(network, SscNet::run, features, passes, loss),
         }
     }
 
@@ -148,6 +174,60 @@ impl Network {
             Self::SscNet(_) => &[],
         }
     }
+}
+
+/// Loss of a scale's logits; see [`Network::learn`].
+pub type LossOf<'a> = dyn FnMut(usize, Tensor<5>, Range<usize>) -> Result<Tensor<1>> + 'a;
+
+/// How a network goes forward and back.
+#[derive(Debug, Clone, Copy)]
+pub struct Passes<'a> {
+    /// Of each segment in order of running; those beyond keep.
+    pub modes: &'a [Mode],
+    /// Whether the loss is a sum over voxels, so that it can be taken a few planes at a time.
+    pub by_planes: bool,
+    /// What gradients are multiplied by: the loss scale.
+    pub factor: f64,
+    /// Whether times and bytes of each segment are wanted.
+    pub traced: bool,
+}
+
+/// What came of it.
+pub struct Learned {
+    /// `[1]`, without autodiff.
+    pub loss: Tensor<1>,
+    pub gradients: GradientsParams,
+    pub trace: Option<Trace>,
+}
+
+/// Planes of logits that exist at the same time where a loss is taken by planes. Fixed, so that sums do not depend on the
+/// memory there is.
+const LOGIT_PLANES: usize = 4;
+
+type RunHeads<M> = fn(&mut Tape<'_, M>, Var) -> Result<Vec<Head<M>>>;
+
+fn learn<M: Module>(
+    network: &M,
+    heads: RunHeads<M>,
+    features: Tensor<5>,
+    passes: &Passes<'_>,
+    loss: &mut LossOf<'_>,
+) -> Result<Learned> {
+    let mut tape = Tape::learning(network, passes.modes, &features.device(), passes.traced);
+    let features = tape.input(features);
+    let heads = heads(&mut tape, features)?;
+    let mut total: Option<Tensor<1>> = None;
+    // Coarse scales first: full scale takes most memory, and its backward pass comes next.
+    for (scale, head) in heads.into_iter().enumerate().rev() {
+        let planes = if passes.by_planes { (LOGIT_PLANES / head.classifier.scale).max(1) } else { usize::MAX };
+        let part = tape.loss(head, planes, passes.factor, &mut |logits, range| loss(scale, logits, range))?;
+        total = Some(match total {
+            Some(sum) => sum + part,
+            None => part,
+        });
+    }
+    let (gradients, trace) = tape.backward()?;
+    Ok(Learned { loss: total.expect("a network predicts at one scale at least"), gradients, trace })
 }
 
 fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {

@@ -11,6 +11,7 @@ use super::weights::{WeightsFile, WeightsInfo};
 use crate::Result;
 use crate::nn::{Init, conv_transpose3d, conv3d, halve3d, relu_first};
 use crate::ops::Activation::{Identity, Relu};
+use crate::tape::{Classifier, Head, Planes, Tape, Value, Var};
 
 /// What shape of SSCNet to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,27 +82,38 @@ impl SscNet {
         Ok(Some(WeightsInfo { network: "sscnet", channels, height: None, classes }))
     }
 
-    /// Logits `[B, classes, Z, X, Y]` from features `[B, channels, Z, X, Y]`.
+    /// The one head for features `[B, channels, Z, X, Y]`.
     ///
     /// # Errors
     /// [`crate::Error::Usage`] when the features do not fit the network, [`crate::Error::TooLarge`] when a tensor does not
     /// fit on the device.
-    pub fn forward(&self, features: Tensor<5>) -> Result<Tensor<5>> {
-        let x = conv3d(&self.conv1_1, features, None, None, Relu)?;
-        let shortcut = conv3d(&self.reduction2_1, x.clone(), None, None, Identity)?;
-        let x = conv3d(&self.conv2_1, x, None, None, Relu)?;
-        let x = halve3d(conv3d(&self.conv2_2, x, None, Some(shortcut), Relu)?)?;
-
-        let x = conv3d(&self.conv3_1, x, None, None, Relu)?;
-        let shortcut = conv3d(&self.reduction3_1, x.clone(), None, None, Identity)?;
-        let x = conv3d(&self.conv3_2, x, None, Some(shortcut), Relu)?;
-
-        let near = residual(&self.conv3_3, &self.conv3_4, x)?;
-        let middle = residual(&self.conv3_5, &self.conv3_6, near.clone())?;
-        let far = residual(&self.conv3_7, &self.conv3_8, middle.clone())?;
-
-        let x = conv3d(&self.conv4_1, Tensor::cat(vec![far, middle, near], 1), None, None, Relu)?;
-        conv_transpose3d(&self.deconv_classes, conv3d(&self.conv4_2, x, None, None, Relu)?)
+    pub fn run(tape: &mut Tape<'_, Self>, features: Var) -> Result<Vec<Head<Self>>> {
+        let [x] = tape.segment("1:2", [features.into()], |net, _, [features]| {
+            Ok([conv3d(&net.conv1_1, features, None, None, Relu)?])
+        })?;
+        let [x] = tape.segment("1:2 residual", [x.into()], |net, _, [x]| {
+            let shortcut = conv3d(&net.reduction2_1, x.clone(), None, None, Identity)?;
+            let x = conv3d(&net.conv2_1, x, None, None, Relu)?;
+            Ok([halve3d(conv3d(&net.conv2_2, x, None, Some(shortcut), Relu)?)?])
+        })?;
+        let [x] = tape.segment("1:4 widened", [x.into()], |net, _, [x]| {
+            let x = conv3d(&net.conv3_1, x, None, None, Relu)?;
+            let shortcut = conv3d(&net.reduction3_1, x.clone(), None, None, Identity)?;
+            Ok([conv3d(&net.conv3_2, x, None, Some(shortcut), Relu)?])
+        })?;
+        let [near] =
+            tape.segment("1:4 near", [x.into()], |net, _, [x]| Ok([residual(&net.conv3_3, &net.conv3_4, x)?]))?;
+        let [middle] =
+            tape.segment("1:4 middle", [(&near).into()], |net, _, [x]| Ok([residual(&net.conv3_5, &net.conv3_6, x)?]))?;
+        let [far] =
+            tape.segment("1:4 far", [(&middle).into()], |net, _, [x]| Ok([residual(&net.conv3_7, &net.conv3_8, x)?]))?;
+        let inputs = [far.into(), middle.into(), near.into()];
+        let [features] = tape.segment("1:4 joined", inputs, |net, _, parts| {
+            let x = conv3d(&net.conv4_1, Tensor::cat(parts.into(), 1), None, None, Relu)?;
+            Ok([conv3d(&net.conv4_2, x, None, None, Relu)?])
+        })?;
+        let run = |net: &Self, x: Value, _: Planes| conv_transpose3d(&net.deconv_classes, x);
+        Ok(vec![Head { features, classifier: Classifier { run, halo: 0, scale: 4 } }])
     }
 
     /// Sets the last biases, so that an untrained network predicts these logits where its features are zero.

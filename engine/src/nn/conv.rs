@@ -42,6 +42,23 @@ pub fn conv3d(
     ops::conv(x, layer.weight.val(), &options3d(layer), prologue, epilogue)
 }
 
+/// [`conv3d`] with stride 1 whose first and last planes along D are context: `[B, in, D, H, W]` to `[B, out, D - 2 halo, H, W]`,
+/// [`halo`] planes less on either side.
+///
+/// # Errors
+/// Those of [`ops::conv()`].
+pub fn conv3d_inside(layer: &Conv3d, x: Tensor<5>, prologue: Option<Prologue>) -> Result<Tensor<5>> {
+    let epilogue = Epilogue { bias: value(layer.bias.as_ref()), ..Epilogue::default() };
+    let mut options = options3d(layer);
+    options.padding[0] = 0;
+    ops::conv(x, layer.weight.val(), &options, prologue, epilogue)
+}
+
+/// Planes on either side that an output of a layer depends on.
+pub fn halo(layer: &Conv3d) -> usize {
+    same_padding(layer.kernel_size, layer.dilation)[0]
+}
+
 pub(super) fn options3d(layer: &Conv3d) -> ConvOptions {
     ConvOptions {
         stride: layer.stride,

@@ -12,16 +12,19 @@ use super::conv::options3d;
 use crate::Result;
 use crate::ops::conv::{Epilogue, Prologue};
 use crate::ops::{self, Activation};
+use crate::tape::Pass;
 
 /// `activation(layer(x))` for the convolution that `x` goes into; `x`: `[B, C, D, H, W]`.
 ///
 /// # Errors
 /// Those of [`ops::channel_moments`].
-pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation) -> Result<Prologue> {
+pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation, pass: &Pass) -> Result<Prologue> {
     let [mean, variance] = if trains(layer, x) {
         let [batch, channels, d, h, w] = x.dims();
         let moments = ops::channel_moments(x.clone().reshape([batch, channels, d * h * w]))?;
-        move_running(layer, &moments.clone().detach());
+        if !pass.is_again() {
+            move_running(layer, &moments.clone().detach());
+        }
         rows(&moments)
     } else {
         running(layer, x)
@@ -30,7 +33,8 @@ pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation) -> R
     Ok(Prologue { scale, shift, activation })
 }
 
-/// `residual + norm(conv(prologue(x)))`, all of the output's shape; `conv` has no bias.
+/// `residual + norm(conv(prologue(x)))`, all of the output's shape; `conv` has no bias. The last operation of a segment:
+/// when that runs again, what comes out has a gradient and no value.
 ///
 /// # Errors
 /// Those of [`ops::conv_norm`].
@@ -40,13 +44,19 @@ pub fn conv3d_norm(
     x: Tensor<5>,
     prologue: Prologue,
     residual: Tensor<5>,
+    pass: &mut Pass,
 ) -> Result<Tensor<5>> {
     debug_assert!(conv.bias.is_none(), "a bias before a normalisation does nothing");
     let (weight, options) = (conv.weight.val(), options3d(conv));
     if trains(norm, &x) {
         let [gamma, beta] = [&norm.gamma, &norm.beta].map(Param::val);
+        if pass.is_again() {
+            let (epsilon, moments) = (norm.epsilon, pass.take());
+            return ops::conv_norm_again(x, weight, &options, prologue, [gamma, beta], epsilon, residual, moments);
+        }
         let (y, moments) = ops::conv_norm(x, weight, &options, prologue, [gamma, beta], norm.epsilon, residual)?;
         move_running(norm, &moments);
+        pass.put(moments);
         return Ok(y);
     }
     let [mean, variance] = running(norm, &x);

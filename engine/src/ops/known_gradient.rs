@@ -15,19 +15,37 @@ pub fn known_gradient<const D: usize>(x: Tensor<D>, value: Tensor<1>, gradient: 
     Tensor::from_dispatch(Dispatch::known_gradient(x, value, gradient))
 }
 
+/// A number, 0, whose derivative by `x` is `gradient`, of the shape of `x` and without autodiff: a backward pass from it
+/// goes on where another one stopped. `gradient` is not copied; nothing may come after the number but sums.
+pub fn inject<const D: usize>(x: Tensor<D>, gradient: Tensor<D>) -> Tensor<1> {
+    let zero = Tensor::<1>::zeros([1], &gradient.device());
+    Tensor::from_dispatch(Dispatch::inject(x.into_dispatch(), zero.into_dispatch(), gradient.into_dispatch()))
+}
+
 #[backend_extension(Cube, Flex, Autodiff)]
 trait KnownGradientOps: Backend {
     fn known_gradient(x: FloatTensor<Self>, value: FloatTensor<Self>, gradient: FloatTensor<Self>)
     -> FloatTensor<Self>;
+
+    /// `[1]`; `zero` as it is.
+    fn inject(x: FloatTensor<Self>, zero: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 impl KnownGradientOps for Cube {
+    fn inject(_: FloatTensor<Self>, zero: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        zero
+    }
+
     fn known_gradient(_: FloatTensor<Self>, value: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
         value
     }
 }
 
 impl KnownGradientOps for Flex {
+    fn inject(_: FloatTensor<Self>, zero: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        zero
+    }
+
     fn known_gradient(_: FloatTensor<Self>, value: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
         value
     }
@@ -42,6 +60,28 @@ impl<B: KnownGradientOps, C: CheckpointStrategy> KnownGradientOps for Autodiff<B
         match KnownGradientBackward.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(gradient.into_primitive(), value.into_primitive()),
             OpsKind::UnTracked(prepared) => prepared.finish(value.into_primitive()),
+        }
+    }
+
+    fn inject(x: FloatTensor<Self>, zero: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
+        match InjectBackward.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(gradient.into_primitive(), zero.into_primitive()),
+            OpsKind::UnTracked(prepared) => prepared.finish(zero.into_primitive()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct InjectBackward;
+
+impl<B: KnownGradientOps> Backward<B, 1> for InjectBackward {
+    type State = FloatTensor<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let [node] = ops.parents;
+        gradients.consume::<B>(&ops.node);
+        if let Some(node) = node {
+            gradients.register::<B>(node.id, ops.state);
         }
     }
 }

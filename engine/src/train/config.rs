@@ -34,6 +34,50 @@ pub struct TrainConfig {
     pub optim: OptimConfig,
     pub augment: AugmentConfig,
     pub steps: StepsConfig,
+    /// Absent in runs of earlier versions, as the next.
+    #[serde(default)]
+    pub memory: MemoryConfig,
+    #[serde(default)]
+    pub precision: PrecisionConfig,
+}
+
+/// What memory training may take, and how it keeps within.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryConfig {
+    /// `none`, `auto` (what is free when the run starts) or a size such as `4GiB`.
+    pub budget: String,
+    /// What the backward pass computes again: `auto` (`plan` within a budget, else `none`), `none`, `every-2` (or another
+    /// number), `sqrt`, `topology` or `plan`.
+    pub recompute: String,
+    /// Samples that go through the network at a time; 0: as many as fit. A smaller number than `steps.batch` splits it.
+    pub micro_batch: usize,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { budget: "none".into(), recompute: "auto".into(), micro_batch: 0 }
+    }
+}
+
+/// In what numbers the network computes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrecisionConfig {
+    /// `f32`, `f16` (stored in half, summed in f32), `bf16` (kept in bf16, computed in f32) or `auto` (f16 only when no f32
+    /// plan fits the budget).
+    pub format: String,
+    /// Policy of the loss scale in f16: `dynamic`, `grad-norm`, `static`, or `off`.
+    pub loss_scale: String,
+    pub initial_scale: f64,
+    /// Of `dynamic`: steps without overflow before the scale doubles.
+    pub growth_steps: usize,
+}
+
+impl Default for PrecisionConfig {
+    fn default() -> Self {
+        Self { format: "f32".into(), loss_scale: "dynamic".into(), initial_scale: 512.0, growth_steps: 200 }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

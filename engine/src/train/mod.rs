@@ -18,8 +18,8 @@ mod tensorboard;
 
 pub use baselines::baselines;
 pub use config::{
-    AugmentConfig, ClassWeights, DataConfig, InputConfig, LossConfig, ModelConfig, OptimConfig, StepsConfig,
-    TrainConfig,
+    AugmentConfig, ClassWeights, DataConfig, InputConfig, LossConfig, MemoryConfig, ModelConfig, OptimConfig,
+    PrecisionConfig, StepsConfig, TrainConfig,
 };
 pub use evaluate::{COUNTED_TARGETS, Evaluation, TargetStatistics, evaluate, score, target_statistics};
 pub use import::{guess_setup, import, setup, setups};

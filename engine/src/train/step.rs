@@ -1,7 +1,7 @@
 //! One optimizer step: micro-batches forward and backward, gradients added, checked, clipped and applied.
 
 use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::optim::GradientsAccumulator;
 use burn::tensor::{Device, Tensor};
 use occam_scene::{GridSpec, downscale_target};
 
@@ -10,7 +10,8 @@ use super::optimizer::{clip, squared_norm};
 use super::{InputConfig, OptimConfig, Optimizer};
 use crate::data::Batch;
 use crate::losses::{Losses, Targets};
-use crate::models::Network;
+use crate::models::{Learned, Network, Passes};
+use crate::tape::Mode;
 use crate::{Error, Result};
 
 /// A network in training with its optimizer.
@@ -23,6 +24,8 @@ pub struct Learner {
     device: Device,
     losses: Losses,
     clip_norm: f64,
+    /// What each segment does for its backward pass; those beyond keep.
+    pub modes: Vec<Mode>,
 }
 
 /// What a step found.
@@ -52,6 +55,7 @@ impl Learner {
             device: device.clone(),
             losses,
             clip_norm: config.clip_norm,
+            modes: Vec::new(),
         }
     }
 
@@ -76,9 +80,9 @@ impl Learner {
                     return Err(error);
                 }
             };
-            let loss = self.loss(&batch)? / count as f32;
-            let value = loss.clone().inner();
-            accumulator.accumulate(&self.network, GradientsParams::from_grads(loss.backward(), &self.network));
+            let learned = self.learn(&batch, 1.0 / count as f64)?;
+            let value = learned.loss / count as f32;
+            accumulator.accumulate(&self.network, learned.gradients);
             total = Some(match total {
                 Some(sum) => sum + value,
                 None => value,
@@ -104,11 +108,12 @@ impl Learner {
         Ok(StepOutcome { loss, grad_norm })
     }
 
-    fn loss(&self, batch: &Batch) -> Result<Tensor<1>> {
+    /// The gradients come times `factor`, the loss as it is.
+    fn learn(&self, batch: &Batch, factor: f64) -> Result<Learned> {
         let [nx, ny, nz] = self.spec.counts;
         let input = input(batch, &self.spec, &self.input, &self.device)?;
-        let logits = self.network.forward(input.autodiff())?;
-        let targets = self.network.scales().iter().map(|scale| {
+        let scales = self.network.scales();
+        let targets = scales.iter().map(|scale| {
             let labels: Vec<u8> = if *scale == 1 {
                 batch.targets.clone()
             } else {
@@ -119,7 +124,11 @@ impl Learner {
             let shape = [batch.len(), nz / scale, nx / scale, ny / scale];
             Targets::new(&labels, shape, self.losses.classes(), self.spec.ignore_id, &self.device)
         });
-        self.losses.total(logits, &targets.collect::<Vec<_>>())
+        let targets: Vec<Targets> = targets.collect();
+        let passes = Passes { modes: &self.modes, by_planes: self.losses.by_planes(), factor, traced: false };
+        self.network.learn(input, &passes, &mut |scale, logits, range| {
+            self.losses.of_planes(logits, &targets[scale], range, scales.len())
+        })
     }
 
     /// The network as it predicts: batch normalization by its running statistics, no autodiff.

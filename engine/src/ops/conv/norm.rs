@@ -9,7 +9,9 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::backend::{
+    Autodiff, AutodiffBackend, Backend, Cube, Dispatch, DispatchTensor, Flex, TensorMetadata, backend_extension,
+};
 use burn::tensor::{Shape, Slice, Tensor};
 
 use super::autodiff::{channels, loaded_backward};
@@ -33,29 +35,75 @@ pub fn conv_norm(
     weight: Tensor<5>,
     options: &ConvOptions,
     prologue: Prologue,
-    [gamma, beta]: [Tensor<1>; 2],
+    norm: [Tensor<1>; 2],
     epsilon: f64,
     residual: Tensor<5>,
 ) -> Result<(Tensor<5>, Tensor<2>)> {
-    let geometry = ConvGeometry::new(x.dims(), weight.dims(), options)?;
-    let operation = Operation::Convolution(&geometry);
-    check(operation, &geometry, &x, &weight)?;
-    if geometry.batch * geometry.volume_out() == 0 {
-        return Err(Error::Usage(format!("{operation}: found no voxel to normalise over")));
-    }
-    let pack = |what: [&str; 2], [first, second]: [Tensor<1>; 2], channels: usize| -> Result<_> {
-        let first = vector(what[0], first, channels, operation)?;
-        let second = vector(what[1], second, channels, operation)?;
-        Ok(Tensor::stack::<2>(vec![first, second], 0).into_dispatch())
-    };
-    let load = pack(["a scale", "a shift"], [prologue.scale, prologue.shift], geometry.channels_in)?;
-    let norm = pack(["a gamma", "a beta"], [gamma, beta], geometry.channels_out)?;
-    let epilogue = Epilogue { residual: Some(residual.clone()), ..Epilogue::default() };
-    checked_epilogue(epilogue, geometry.output(), operation, x.dtype())?;
-    let plan = Plan { geometry, load: Some(Load { activation: prologue.activation }), store: Store::default() };
-    let (x, weight, residual) = (x.into_dispatch(), weight.into_dispatch(), residual.into_dispatch());
+    let arguments = Arguments::new(x, weight, options, prologue, norm, residual)?;
+    let Arguments { x, weight, load, norm, residual, plan } = arguments;
     let (y, moments) = Dispatch::conv_norm(x, weight, load, norm, residual, plan, epsilon);
     Ok((Tensor::from_dispatch(y), Tensor::from_dispatch(moments)))
+}
+
+/// The result of [`conv_norm`] for those who need its gradient and not its value: nothing is computed before the backward
+/// pass, and what comes out reads as zeros. `moments` are those that [`conv_norm`] gave for the same arguments.
+///
+/// # Errors
+/// As [`conv_norm`].
+pub fn conv_norm_again(
+    x: Tensor<5>,
+    weight: Tensor<5>,
+    options: &ConvOptions,
+    prologue: Prologue,
+    norm: [Tensor<1>; 2],
+    epsilon: f64,
+    residual: Tensor<5>,
+    moments: Tensor<2>,
+) -> Result<Tensor<5>> {
+    let arguments = Arguments::new(x, weight, options, prologue, norm, residual)?;
+    let Arguments { x, weight, load, norm, residual, plan } = arguments;
+    let moments = moments.into_dispatch();
+    Ok(Tensor::from_dispatch(Dispatch::conv_norm_again(x, weight, load, norm, residual, moments, plan, epsilon)))
+}
+
+/// What a backend is given, checked.
+struct Arguments {
+    x: DispatchTensor,
+    weight: DispatchTensor,
+    load: DispatchTensor,
+    norm: DispatchTensor,
+    residual: DispatchTensor,
+    plan: Plan,
+}
+
+impl Arguments {
+    fn new(
+        x: Tensor<5>,
+        weight: Tensor<5>,
+        options: &ConvOptions,
+        prologue: Prologue,
+        [gamma, beta]: [Tensor<1>; 2],
+        residual: Tensor<5>,
+    ) -> Result<Self> {
+        let geometry = ConvGeometry::new(x.dims(), weight.dims(), options)?;
+        let operation = Operation::Convolution(&geometry);
+        check(operation, &geometry, &x, &weight)?;
+        if geometry.batch * geometry.volume_out() == 0 {
+            return Err(Error::Usage(format!("{operation}: found no voxel to normalise over")));
+        }
+        let pack = |what: [&str; 2], [first, second]: [Tensor<1>; 2], channels: usize| -> Result<_> {
+            let first = vector(what[0], first, channels, operation)?;
+            let second = vector(what[1], second, channels, operation)?;
+            Ok(Tensor::stack::<2>(vec![first, second], 0).into_dispatch())
+        };
+        let load = pack(["a scale", "a shift"], [prologue.scale, prologue.shift], geometry.channels_in)?;
+        let norm = pack(["a gamma", "a beta"], [gamma, beta], geometry.channels_out)?;
+        let epilogue = Epilogue { residual: Some(residual.clone()), ..Epilogue::default() };
+        checked_epilogue(epilogue, geometry.output(), operation, x.dtype())?;
+        let plan = Plan { geometry, load: Some(Load { activation: prologue.activation }), store: Store::default() };
+        let (x, weight, residual) = (x.into_dispatch(), weight.into_dispatch(), residual.into_dispatch());
+        Ok(Self { x, weight, load, norm, residual, plan })
+    }
 }
 
 #[backend_extension(Cube, Flex, Autodiff)]
@@ -79,6 +127,23 @@ trait ConvNormOps: Backend + ConvOps + AffineOps + ChannelSumsOps + MomentsOps {
         let shift = Self::float_sub(beta, Self::float_mul(mean, scale.clone()));
         let sum = Self::affine_add(y, scale, shift, channels::<Self>(residual), Activation::Identity);
         (Self::float_reshape(sum, Shape::from(plan.geometry.output())), moments)
+    }
+
+    /// A view of one zero, in the shape of the sum.
+    fn conv_norm_again(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        load: FloatTensor<Self>,
+        norm: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        moments: FloatTensor<Self>,
+        plan: Plan,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        let _ = (weight, load, norm, residual, moments, epsilon);
+        let first = [0..1, 0..1, 0..1, 0..1, 0..1].map(Slice::from);
+        let zero = Self::float_mul_scalar(Self::float_slice(x, &first), 0.0.into());
+        Self::float_expand(zero, Shape::from(plan.geometry.output()))
     }
 }
 
@@ -110,6 +175,27 @@ impl<B: ConvNormOps, C: CheckpointStrategy> ConvNormOps for Autodiff<B, C> {
                 let (y, moments) = B::conv_norm(x, weight, load, norm, residual, plan, epsilon);
                 (prepared.finish(y), Self::from_inner(moments))
             }
+        }
+    }
+
+    fn conv_norm_again(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        load: FloatTensor<Self>,
+        norm: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        moments: FloatTensor<Self>,
+        plan: Plan,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        let nodes = [x.node(), weight.node(), load.node(), norm.node(), residual.node()];
+        let (x, weight, residual) = (x.into_primitive(), weight.into_primitive(), residual.into_primitive());
+        let (load, norm, moments) = (load.into_primitive(), norm.into_primitive(), moments.into_primitive());
+        let kept = [x.clone(), weight.clone(), load.clone(), norm.clone()];
+        let y = B::conv_norm_again(x, weight, load, norm, residual, moments.clone(), plan, epsilon);
+        match ConvNormBackward.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish((kept, moments, plan, epsilon), y),
+            OpsKind::UnTracked(prepared) => prepared.finish(y),
         }
     }
 }

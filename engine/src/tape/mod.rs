@@ -1,0 +1,480 @@
+//! A network as a row of segments, of which each keeps what its backward pass needs or is computed again there.
+//!
+//! A network is plain code over values ([`Var`]) that it hands from segment to segment. A tape that only runs
+//! ([`Tape::plain`]) makes the ordinary graph of it, or none. A tape that learns ([`Tape::learning`]) cuts the graph at the
+//! borders of the segments: a segment that is kept runs with autodiff at once; one that is recomputed runs without, holds
+//! its inputs, and runs again when the backward pass gets there (Chen et al., arXiv 1604.06174). Either way the tape hands
+//! the gradient of a segment's outputs in and adds up what comes out, in the same order, so that losses and gradients are
+//! equal bit for bit whatever is recomputed.
+
+mod pass;
+mod trace;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::{Device, Slice, Tensor};
+
+use crate::gpu::{Request, request};
+use crate::ops::inject;
+use crate::{Error, Result};
+
+pub use pass::Pass;
+pub use trace::{Lap, LossRun, SegmentRun, Trace};
+
+use trace::Watch;
+
+/// What segments work on: `[B, C, Z, X, Y]`; a map without height has `Z` 1.
+pub type Value = Tensor<5>;
+
+/// What a segment does with the tensors that its backward pass needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Keep,
+    Recompute,
+}
+
+/// A value between segments. It lives as long as somebody holds it; a segment holds those it needs for its backward pass.
+#[derive(Debug, Clone)]
+pub struct Var {
+    value: Value,
+    /// None where the tape only runs.
+    slot: Option<Rc<Slot>>,
+}
+
+/// Where the gradient of a value adds up.
+#[derive(Debug)]
+struct Slot {
+    /// In order of making.
+    id: usize,
+    /// Whether anything before it learns.
+    tracked: bool,
+    gradient: RefCell<Option<Value>>,
+}
+
+impl Slot {
+    fn add(&self, gradient: Value) {
+        let mut place = self.gradient.borrow_mut();
+        *place = Some(match place.take() {
+            Some(sum) => sum + gradient,
+            None => gradient,
+        });
+    }
+}
+
+impl Var {
+    /// `[B, C, Z, X, Y]`.
+    pub fn dims(&self) -> [usize; 5] {
+        self.value.dims()
+    }
+
+    /// The value; of a tape that learns, without autodiff.
+    pub fn into_value(self) -> Value {
+        self.value
+    }
+}
+
+/// What goes into a segment.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A value that the segment computes with.
+    Value(Var),
+    /// A value that the segment only adds to its first output: its gradient is that of the output, and nobody keeps the
+    /// value for the backward pass.
+    Addend(Var),
+}
+
+impl From<Var> for Input {
+    fn from(var: Var) -> Self {
+        Self::Value(var)
+    }
+}
+
+impl From<&Var> for Input {
+    fn from(var: &Var) -> Self {
+        Self::Value(var.clone())
+    }
+}
+
+type Run<'n, M> = Box<dyn Fn(&M, &mut Pass, Vec<Value>) -> Result<Vec<Value>> + 'n>;
+
+/// What the backward pass of a segment starts from.
+enum Held<'n, M> {
+    /// Inputs and outputs with the graph between them. `None`: an addend.
+    Graph { leaves: Vec<Option<Value>>, outputs: Vec<Value> },
+    /// Inputs without autodiff, and how to go on from there.
+    Inputs { values: Vec<HeldInput>, run: Run<'n, M>, pass: Pass },
+}
+
+enum HeldInput {
+    Value(Value),
+    Addend([usize; 5]),
+}
+
+struct Record<'n, M> {
+    index: usize,
+    inputs: Vec<(Rc<Slot>, bool)>,
+    outputs: Vec<Rc<Slot>>,
+    held: Held<'n, M>,
+}
+
+/// See the module.
+pub struct Tape<'n, M> {
+    network: &'n M,
+    learning: Option<Learning<'n, M>>,
+}
+
+struct Learning<'n, M> {
+    /// The network without gradients of its own: shares its tensors and running statistics.
+    frozen: M,
+    modes: Vec<Mode>,
+    records: Vec<Record<'n, M>>,
+    values: usize,
+    gradients: GradientsAccumulator<M>,
+    watch: Watch,
+}
+
+/// The last layer of a network, from features to logits, which a loss can take a few planes at a time.
+pub struct Classifier<M> {
+    /// Logits of features.
+    pub run: fn(&M, Value, Planes) -> Result<Value>,
+    /// Planes along z on either side that a plane of logits depends on.
+    pub halo: usize,
+    /// Planes of logits for each plane of features.
+    pub scale: usize,
+}
+
+impl<M> Clone for Classifier<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Classifier<M> {}
+
+/// Which planes along z a classifier is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planes {
+    All,
+    /// Some of them; the first and last [`Classifier::halo`] planes are context (zeros beyond the grid) and have no logits.
+    Some,
+}
+
+/// What a network ends in: features at one scale, and how to make logits of them.
+pub struct Head<M> {
+    pub features: Var,
+    pub classifier: Classifier<M>,
+}
+
+impl<'n, M: Module> Tape<'n, M> {
+    /// A tape that only runs: values go through as they are, with or without autodiff, and batch normalization does what the
+    /// network's training flag says.
+    pub fn plain(network: &'n M) -> Self {
+        Self { network, learning: None }
+    }
+
+    /// A tape that learns. Segment `i` in order of running does what `modes[i]` says, those beyond it keep. `network` lives on
+    /// a device with autodiff. With `traced`, [`Tape::backward`] gives times and bytes of every segment.
+    pub fn learning(network: &'n M, modes: &[Mode], device: &Device, traced: bool) -> Self {
+        let learning = Learning {
+            frozen: network.clone().no_grad(),
+            modes: modes.to_vec(),
+            records: Vec::new(),
+            values: 0,
+            gradients: GradientsAccumulator::new(),
+            watch: Watch::new(device, traced),
+        };
+        Self { network, learning: Some(learning) }
+    }
+
+    pub fn network(&self) -> &'n M {
+        self.network
+    }
+
+    /// A value that comes from outside and has no gradient.
+    pub fn input(&mut self, value: Value) -> Var {
+        match &mut self.learning {
+            None => Var { value, slot: None },
+            Some(learning) => learning.var(value.without_autodiff(), false),
+        }
+    }
+
+    /// Runs one segment. `run` gets the values of `inputs` in order; it may run twice, and gives the same both times: what is
+    /// drawn or counted on the way goes through its [`Pass`].
+    ///
+    /// # Errors
+    /// Those of `run`, and of the gate before it.
+    pub fn segment<const I: usize, const O: usize>(
+        &mut self,
+        name: &str,
+        inputs: [Input; I],
+        run: impl Fn(&M, &mut Pass, [Value; I]) -> Result<[Value; O]> + 'n,
+    ) -> Result<[Var; O]> {
+        let Some(learning) = &mut self.learning else {
+            request(Request::Forward, name)?;
+            let values = inputs.map(|input| match input {
+                Input::Value(var) | Input::Addend(var) => var.value,
+            });
+            return Ok(run(self.network, &mut Pass::only(), values)?.map(|value| Var { value, slot: None }));
+        };
+        let run: Run<'n, M> = Box::new(move |network, pass, values| {
+            let values = values.try_into().expect("as many values as inputs");
+            run(network, pass, values).map(Vec::from)
+        });
+        let outputs = learning.segment(self.network, name, inputs.into(), run)?;
+        Ok(outputs.try_into().unwrap_or_else(|_| unreachable!("as many variables as outputs")))
+    }
+
+    /// Computes a loss over the logits of `head`, `planes` planes of features at a time, with its gradient at once: what is
+    /// above a loss is a number known beforehand, `factor`. At no time there are more logits than those of `planes` planes.
+    /// `loss` gets logits and the range of their planes along z, and gives a number that adds up over the calls; with
+    /// `planes` at least those of the features it is called once, with all logits.
+    ///
+    /// Gives the sum, not multiplied by `factor`.
+    ///
+    /// # Errors
+    /// Those of the classifier and of `loss`.
+    ///
+    /// # Panics
+    /// On a tape that only runs.
+    pub fn loss(
+        &mut self,
+        head: Head<M>,
+        planes: usize,
+        factor: f64,
+        loss: &mut dyn FnMut(Value, std::ops::Range<usize>) -> Result<Tensor<1>>,
+    ) -> Result<Tensor<1>> {
+        let network = self.network;
+        let learning = self.learning.as_mut().expect("a tape that learns");
+        learning.loss(network, head, planes, factor, loss)
+    }
+
+    /// Goes back through all segments. Gives the gradients of all losses so far by the parameters of the network, and the
+    /// trace if one was asked for.
+    ///
+    /// # Errors
+    /// Those of segments that run again, and of the gate before each.
+    ///
+    /// # Panics
+    /// On a tape that only runs.
+    pub fn backward(self) -> Result<(GradientsParams, Option<Trace>)> {
+        self.learning.expect("a tape that learns").backward(self.network)
+    }
+}
+
+impl<'n, M: Module> Learning<'n, M> {
+    fn var(&mut self, value: Value, tracked: bool) -> Var {
+        let id = self.values;
+        self.values += 1;
+        self.watch.value(id, &value);
+        Var { value, slot: Some(Rc::new(Slot { id, tracked, gradient: RefCell::new(None) })) }
+    }
+
+    fn segment(&mut self, network: &M, name: &str, inputs: Vec<Input>, run: Run<'n, M>) -> Result<Vec<Var>> {
+        request(Request::Forward, name)?;
+        let index = self.records.len();
+        let mode = self.modes.get(index).copied().unwrap_or_default();
+        let mut slots = Vec::with_capacity(inputs.len());
+        let mut values = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let (var, addend) = match input {
+                Input::Value(var) => (var, false),
+                Input::Addend(var) => (var, true),
+            };
+            slots.push((var.slot.expect("a variable of a tape that learns"), addend));
+            values.push(var.value);
+        }
+        self.watch.begin();
+        let mut pass = Pass::first();
+        let (held, outputs) = match mode {
+            Mode::Keep => {
+                let leaves = slots.iter().zip(values).map(|((slot, addend), value)| {
+                    let value = value.autodiff();
+                    if slot.tracked && !addend { value.require_grad() } else { value }
+                });
+                let leaves: Vec<Value> = leaves.collect();
+                let kept = slots.iter().zip(&leaves).map(|((_, addend), leaf)| (!addend).then(|| leaf.clone()));
+                let kept = kept.collect();
+                let outputs = run(network, &mut pass, leaves)?;
+                let values: Vec<Value> = outputs.iter().map(|output| output.clone().without_autodiff()).collect();
+                (Held::Graph { leaves: kept, outputs }, values)
+            }
+            Mode::Recompute => {
+                let held = slots.iter().zip(&values).map(|((_, addend), value)| {
+                    if *addend { HeldInput::Addend(value.dims()) } else { HeldInput::Value(value.clone()) }
+                });
+                let held = held.collect();
+                // With autodiff but without anything to track, so that layers do what they do in training.
+                let inputs = values.into_iter().map(Tensor::autodiff).collect();
+                let outputs = run(&self.frozen, &mut pass, inputs)?;
+                let values = outputs.into_iter().map(Tensor::without_autodiff).collect();
+                (Held::Inputs { values: held, run, pass }, values)
+            }
+        };
+        let outputs: Vec<Var> = outputs.into_iter().map(|value| self.var(value, true)).collect();
+        let out_slots: Vec<Rc<Slot>> = outputs.iter().filter_map(|var| var.slot.clone()).collect();
+        self.watch.forward(
+            name,
+            mode,
+            slots.iter().map(|(slot, addend)| (slot.id, *addend)).collect(),
+            out_slots.iter().map(|slot| slot.id).collect(),
+        );
+        self.records.push(Record { index, inputs: slots, outputs: out_slots, held });
+        Ok(outputs)
+    }
+
+    fn loss(
+        &mut self,
+        network: &M,
+        head: Head<M>,
+        planes: usize,
+        factor: f64,
+        loss: &mut dyn FnMut(Value, std::ops::Range<usize>) -> Result<Tensor<1>>,
+    ) -> Result<Tensor<1>> {
+        let Head { features, classifier } = head;
+        let slot = features.slot.expect("a variable of a tape that learns");
+        let features = features.value;
+        let count = features.dims()[2];
+        let whole = planes >= count;
+        self.watch.begin();
+        let mut total: Option<Tensor<1>> = None;
+        let mut gradient = (!whole && slot.tracked).then(|| features.zeros_like());
+        for start in (0..count).step_by(planes.clamp(1, count.max(1))) {
+            request(Request::Loss, "loss")?;
+            let end = (start + planes).min(count);
+            let (slab, from) = if whole { (features.clone(), 0) } else { slab(&features, start, end, classifier.halo) };
+            let leaf = slab.autodiff();
+            let leaf = if slot.tracked { leaf.require_grad() } else { leaf };
+            let which = if whole { Planes::All } else { Planes::Some };
+            let logits = (classifier.run)(network, leaf.clone(), which)?;
+            let part = loss(logits, start * classifier.scale..end * classifier.scale)?;
+            let value = part.clone().without_autodiff();
+            total = Some(match total {
+                Some(sum) => sum + value,
+                None => value,
+            });
+            let root = if factor == 1.0 { part } else { part.mul_scalar(factor) };
+            let mut gradients = root.backward();
+            if let Some(found) = slot.tracked.then(|| leaf.grad_remove(&mut gradients)).flatten() {
+                gradient = Some(match gradient {
+                    Some(sum) => add_planes(sum, found, from, classifier.halo),
+                    None => found,
+                });
+            }
+            self.gradients.accumulate(network, GradientsParams::from_grads(gradients, network));
+        }
+        drop(features);
+        if let Some(gradient) = gradient {
+            slot.add(gradient);
+        }
+        self.watch.loss(slot.id);
+        total.ok_or_else(|| Error::Usage("a loss over a grid without voxels".into()))
+    }
+
+    fn backward(mut self, network: &M) -> Result<(GradientsParams, Option<Trace>)> {
+        while let Some(Record { index, inputs, outputs, held }) = self.records.pop() {
+            let upstream: Vec<Option<Value>> = outputs.iter().map(|slot| slot.gradient.take()).collect();
+            let Some(first) = upstream.first() else { continue };
+            if upstream.iter().all(Option::is_none) {
+                continue;
+            }
+            for (slot, _) in inputs.iter().filter(|(slot, addend)| *addend && slot.tracked) {
+                if let Some(gradient) = first {
+                    slot.add(gradient.clone());
+                }
+            }
+            let (leaves, outputs) = match held {
+                Held::Graph { leaves, outputs } => (leaves, outputs),
+                Held::Inputs { values, run, mut pass } => {
+                    request(Request::Recompute, self.watch.name(index))?;
+                    self.watch.begin();
+                    let (mut leaves, mut given) = (Vec::new(), Vec::new());
+                    for ((slot, _), value) in inputs.iter().zip(values) {
+                        match value {
+                            HeldInput::Value(value) => {
+                                let leaf = value.autodiff();
+                                let leaf = if slot.tracked { leaf.require_grad() } else { leaf };
+                                given.push(leaf.clone());
+                                leaves.push(Some(leaf));
+                            }
+                            HeldInput::Addend(dims) => {
+                                // Its value is of no use to the derivative; a view of one zero takes no memory.
+                                let device = self.watch.device().clone().autodiff();
+                                let dtype = first.as_ref().map_or(burn::tensor::DType::F32, Tensor::dtype);
+                                given.push(Tensor::<5>::zeros([1; 5], (&device, dtype)).expand(dims));
+                                leaves.push(None);
+                            }
+                        }
+                    }
+                    pass.again();
+                    let outputs = run(network, &mut pass, given)?;
+                    self.watch.again(index);
+                    (leaves, outputs)
+                }
+            };
+            request(Request::Gradient, self.watch.name(index))?;
+            self.watch.begin();
+            let mut root: Option<Tensor<1>> = None;
+            for (output, gradient) in outputs.into_iter().zip(upstream) {
+                if let Some(gradient) = gradient {
+                    let term = inject(output, gradient);
+                    root = Some(match root {
+                        Some(sum) => sum + term,
+                        None => term,
+                    });
+                }
+            }
+            let Some(root) = root else { continue };
+            let mut gradients = root.backward();
+            for ((slot, addend), leaf) in inputs.iter().zip(leaves) {
+                if let Some(leaf) = leaf.filter(|_| slot.tracked && !addend)
+                    && let Some(gradient) = leaf.grad_remove(&mut gradients)
+                {
+                    drop(leaf);
+                    slot.add(gradient);
+                }
+            }
+            self.gradients.accumulate(network, GradientsParams::from_grads(gradients, network));
+            self.watch.backward(index);
+        }
+        Ok((self.gradients.grads(), self.watch.finish()))
+    }
+}
+
+/// Planes `start - halo..end + halo` along z, zeros beyond the grid, and the first of them, which may be negative.
+fn slab(features: &Value, start: usize, end: usize, halo: usize) -> (Value, isize) {
+    let [batch, channels, count, x, y] = features.dims();
+    let from = start as isize - halo as isize;
+    let (first, last) = (start.saturating_sub(halo), (end + halo).min(count));
+    let inside = features.clone().slice_dim(2, first..last);
+    let device = features.device();
+    let zeros = |planes: usize| Tensor::<5>::zeros([batch, channels, planes, x, y], (&device, features.dtype()));
+    let missing_before = (first as isize - from) as usize;
+    let missing_after = end + halo - last;
+    let mut parts = Vec::with_capacity(3);
+    if missing_before > 0 {
+        parts.push(zeros(missing_before));
+    }
+    parts.push(inside);
+    if missing_after > 0 {
+        parts.push(zeros(missing_after));
+    }
+    let whole = if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, 2) };
+    (whole, from)
+}
+
+/// `sum` with the planes of `found`, which begin at plane `from` and may stick out by `halo`, added.
+fn add_planes(sum: Value, found: Value, from: isize, halo: usize) -> Value {
+    let [batch, channels, count, x, y] = sum.dims();
+    let planes = found.dims()[2];
+    let skip = (-from).max(0) as usize;
+    let (first, last) = ((from + skip as isize) as usize, ((from + planes as isize) as usize).min(count));
+    debug_assert!(skip <= halo && last > first);
+    let found = found.slice_dim(2, skip..skip + last - first);
+    let range = [0..batch, 0..channels, first..last, 0..x, 0..y].map(Slice::from);
+    let added = sum.clone().slice(range.clone()) + found;
+    sum.slice_assign(range, added)
+}
