@@ -13,7 +13,7 @@ mod trace;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Slice, Tensor};
 
@@ -179,6 +179,9 @@ impl<'n, M: Module> Tape<'n, M> {
     /// A tape that learns. Segment `i` in order of running does what `modes[i]` says, those beyond it keep. `network` lives on
     /// a device with autodiff. With `traced`, [`Tape::backward`] gives times and bytes of every segment.
     pub fn learning(network: &'n M, modes: &[Mode], device: &Device, traced: bool) -> Self {
+        // Burn makes parameters when they are first looked at. One that a copy without gradients is first to look at would
+        // have none anywhere.
+        network.visit(&mut Touch);
         let learning = Learning {
             frozen: network.clone().no_grad(),
             modes: modes.to_vec(),
@@ -262,6 +265,15 @@ impl<'n, M: Module> Tape<'n, M> {
     /// On a tape that only runs.
     pub fn backward(self) -> Result<(GradientsParams, Option<Trace>)> {
         self.learning.expect("a tape that learns").backward(self.network)
+    }
+}
+
+/// Looks at every parameter.
+struct Touch;
+
+impl ModuleVisitor for Touch {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let _ = param.val();
     }
 }
 
