@@ -13,6 +13,9 @@ pub enum Error {
     /// Does not fit: names the tensor or grid, its bytes and the limit.
     #[error("{0}")]
     TooLarge(String),
+    /// An allocation failed, or a request for memory was refused: what for. The work can be tried again with less.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// The run failed.
     #[error("{0}")]
     Failed(String),
@@ -27,7 +30,7 @@ impl Error {
         match self {
             Self::Failed(_) => 1,
             Self::Input(_) | Self::Usage(_) => 2,
-            Self::TooLarge(_) => 3,
+            Self::TooLarge(_) | Self::OutOfMemory(_) => 3,
             Self::Interrupted => 130,
         }
     }

@@ -10,6 +10,7 @@ use occam_engine::gpu::{self, DeviceChoice};
 use occam_engine::nn::{Init, batch_norm, conv3d, conv3d_norm};
 use occam_engine::ops::Activation::{Identity, Relu};
 use occam_engine::ops::after;
+use occam_engine::tape::Pass;
 
 fn cpu() -> Device {
     gpu::open(&DeviceChoice::Cpu).unwrap().device
@@ -65,8 +66,8 @@ impl Branch {
 
     fn ours(&self, x: Tensor<5>, residual: Tensor<5>) -> Tensor<5> {
         let inner = conv3d(&self.conv1, x, None, None, Identity).unwrap();
-        let norm = batch_norm(&self.bn1, &inner, Relu).unwrap();
-        conv3d_norm(&self.conv2, &self.bn2, inner, norm, residual).unwrap()
+        let norm = batch_norm(&self.bn1, &inner, Relu, &Pass::only()).unwrap();
+        conv3d_norm(&self.conv2, &self.bn2, inner, norm, residual, &mut Pass::only()).unwrap()
     }
 
     fn burns(&self, x: Tensor<5>, residual: Tensor<5>) -> Tensor<5> {

@@ -8,6 +8,7 @@ use cubecl::prelude::KernelId;
 use cubecl::server::{KernelArguments, MetadataBindingInfo};
 use cubecl::{CubeCount, CubeDim};
 
+use super::gate::request_kernel;
 use super::shader::{Permutation, Shader};
 
 /// A tensor of a launch and what the shader does with it. When a launch fails, only what it writes is lost.
@@ -40,7 +41,8 @@ impl<'a> Buffer<'a> {
 ///
 /// `buffers` are bound in order. `params` follow the first group of the dispatch in `params.wgsl`: what the shader reads
 /// as `param(0u)` is `params[0]`. Nothing waits for the device; a shader that fails shows up as an error of the first
-/// read of what it writes.
+/// read of what it writes. A launch that the gate refuses ([`super::request_kernel`]) runs all the same; the next request gives
+/// the error.
 ///
 /// # Panics
 ///
@@ -67,6 +69,7 @@ pub fn launch_split(
     let place = shader.permutations.iter().position(|known| known == permutation);
     let threads = shader.threads(permutation);
     let permutation = place.unwrap_or_else(|| panic!("{} has no permutation {permutation:?}", shader.name));
+    request_kernel(shader.name);
     let client = &buffers[0].tensor().client;
     #[cfg(test)]
     let max_groups = MOST_GROUPS.get().min(max_groups);

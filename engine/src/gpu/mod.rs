@@ -20,7 +20,9 @@ mod variant;
 pub use adapter::{AdapterInfo, AdapterKind, adapters};
 pub use cost::{DispatchCost, GroupCost};
 pub use device::{DeviceChoice, Opened, adapter_of, open};
-pub use gate::{Request, request};
+pub use gate::{
+    Request, fail_request, fail_requests, forget_refusals, heed_fail_request, request, request_kernel, requests, settle,
+};
 pub use launch::{Buffer, launch, launch_split, new_like, new_tensor, upload_u32};
 pub use limits::{MAX_VALUES, check_binding, check_dtype, is_cpu, supports_f16};
 pub use memory::{CountingAllocator, MemoryUse, lap_peak, memory_use, reset_peak, start_lap};

@@ -9,6 +9,8 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
+use crate::gpu::request_kernel;
+
 /// Values that most operations widen at once: 4 KiB in f32, well inside the first cache.
 pub(crate) const BLOCK: usize = 1024;
 
@@ -160,7 +162,9 @@ pub(crate) fn values<T: Element>(tensor: &FlexTensor) -> &[T] {
     tensor.as_slice().expect("a contiguous tensor of this type")
 }
 
+/// What a kernel of ours on the CPU made.
 pub(crate) fn tensor<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
+    request_kernel("on the CPU");
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), T::dtype())
 }
 

@@ -14,6 +14,7 @@ use occam_scene::error::Place;
 use serde::{Deserialize, Serialize};
 
 use super::{Optimizer, TrainConfig};
+use crate::gpu::{Request, request};
 use crate::models::Network;
 use crate::{Error, Result};
 
@@ -53,7 +54,8 @@ pub struct State {
 /// Writes `checkpoints/STEP` in `run` and returns its path. A checkpoint of the same step is the same and is kept.
 ///
 /// # Errors
-/// [`Error::Failed`] when the disk is full or the folder cannot be written; checkpoints that were there stay.
+/// [`Error::Failed`] when the disk is full or the folder cannot be written, [`Error::OutOfMemory`] when there is no memory to
+/// read back what is saved; checkpoints that were there stay.
 pub fn save(run: &Path, network: &Network, optimizer: &Optimizer, state: &State) -> Result<PathBuf> {
     let folder = run.join(CHECKPOINTS);
     let path = folder.join(state.step.to_string());
@@ -77,8 +79,10 @@ fn write_all(folder: &Path, network: &Network, optimizer: &Optimizer, state: &St
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
     // Burn keeps the newest running statistics of batch normalization aside until `valid` asks for them.
+    request(Request::Checkpoint, "the weights")?;
     let path = folder.join(WEIGHTS);
     network.valid().save_weights(&path).map_err(|e| failed(&path, &e))?;
+    request(Request::Checkpoint, "the moments")?;
     let path = folder.join(OPTIMIZER);
     optimizer.save(&path).map_err(|e| failed(&path, &e))?;
     let text = serde_json::to_vec(state).map_err(|e| Error::Failed(format!("{STATE}: {e}")))?;

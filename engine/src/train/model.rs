@@ -10,6 +10,7 @@ use super::input::input;
 use super::step::device_failed;
 use super::{TrainConfig, checkpoint, fits};
 use crate::data::{Batch, from_network_order};
+use crate::gpu::{Request, request};
 use crate::models::Network;
 use crate::{Error, Result};
 
@@ -85,9 +86,11 @@ impl Model {
     /// One grid a sample of the batch; its targets are not looked at.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the device fails, [`Error::TooLarge`] when a tensor of the network does not fit on it.
+    /// [`Error::Failed`] when the device fails, [`Error::TooLarge`] when a tensor of the network does not fit on it,
+    /// [`Error::OutOfMemory`] when there is no memory left.
     pub fn predict_batch(&self, batch: &Batch) -> Result<Vec<VoxelGrid>> {
         let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?)?.swap_remove(0);
+        request(Request::Snapshot, "the predicted classes")?;
         // Ties go to the lowest class.
         let classes = scores.argmax(1).try_into_data().map_err(device_failed)?;
         let classes: Vec<u8> = classes.iter::<i64>().map(|class| class as u8).collect();

@@ -10,6 +10,7 @@ use burn::tensor::{Device, Tensor};
 use occam_scene::error::Place;
 
 use super::OptimConfig;
+use crate::gpu::{Request, request, settle};
 use crate::models::weights;
 use crate::{Error, Result};
 
@@ -78,37 +79,53 @@ impl Optimizer {
         Self { rule, states: Vec::new() }
     }
 
-    /// New weights. Parameters without a gradient stay.
-    pub fn step<M: Module>(&mut self, lr: f64, module: M, gradients: GradientsParams) -> M {
+    /// New weights. Parameters without a gradient stay. Old weights and moments live until the new ones are whole: on an
+    /// error nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when the gate refuses a parameter.
+    pub fn step<M: Module>(&mut self, lr: f64, module: M, gradients: GradientsParams) -> Result<M> {
         struct Step<'a> {
             lr: f64,
             rule: &'a AdamW,
-            states: &'a mut Vec<Option<AdamWState<1>>>,
+            old: &'a [Option<AdamWState<1>>],
+            new: Vec<Option<AdamWState<1>>>,
             gradients: GradientsParams,
-            place: usize,
+            refused: Option<Error>,
         }
         impl ModuleMapper for Step<'_> {
             fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-                let place = self.place;
-                self.place += 1;
-                if self.states.len() <= place {
-                    self.states.resize_with(place + 1, || None);
+                if self.refused.is_some() {
+                    return param;
+                }
+                let old = self.old.get(self.new.len()).cloned().flatten();
+                let Some(gradient) = self.gradients.remove::<D>(param.id) else {
+                    self.new.push(old);
+                    return param;
+                };
+                if let Err(error) = request(Request::Optimizer, "a parameter") {
+                    self.refused = Some(error);
+                    return param;
                 }
                 let (id, tensor, mapper) = param.consume();
-                let Some(gradient) = self.gradients.remove::<D>(id) else {
-                    return Param::from_mapped_value(id, tensor, mapper);
-                };
                 let tracked = tensor.is_require_grad();
                 let shape = tensor.dims();
                 // The same size for every rank, so that one list holds all states.
                 let flat = tensor.without_autodiff().reshape([-1]);
-                let (flat, state) = self.rule.step(self.lr, flat, gradient.reshape([-1]), self.states[place].take());
-                self.states[place] = state;
+                let (flat, state) = self.rule.step(self.lr, flat, gradient.reshape([-1]), old);
+                self.new.push(state);
                 let tensor = Tensor::from_inner(flat.reshape(shape)).set_require_grad(tracked);
                 Param::from_mapped_value(id, tensor, mapper)
             }
         }
-        module.map(&mut Step { lr, rule: &self.rule, states: &mut self.states, gradients, place: 0 })
+        let new = Vec::with_capacity(self.states.len());
+        let mut step = Step { lr, rule: &self.rule, old: &self.states, new, gradients, refused: None };
+        let module = module.map(&mut step);
+        let Step { new, refused, .. } = step;
+        // The last parameter's allocation may have been the one that failed.
+        refused.map_or_else(settle, Err)?;
+        self.states = new;
+        Ok(module)
     }
 
     /// Writes the moments as safetensors. The count of steps is the run's own and belongs in its state file.
@@ -226,7 +243,7 @@ mod tests {
         let (mut optimizer, mut module) = (optimizer(), three());
         for gradient in [0.5, -0.5] {
             let gradients = gradients(&module, gradient, gradient);
-            module = optimizer.step(0.1, module, gradients);
+            module = optimizer.step(0.1, module, gradients).unwrap();
         }
         // Step 1: 1 * (1 - 0.1 * 0.01) - 0.1 * 0.5 / 0.5 = 0.899.
         // Step 2: m = 0.9 * 0.05 - 0.1 * 0.5 = -0.005, over 1 - 0.9^2; v = 0.25 after correction;
@@ -245,13 +262,13 @@ mod tests {
         let (mut first, mut module) = (optimizer(), three());
         for gradient in [0.5, -0.25] {
             let gradients = gradients(&module, gradient, 2.0);
-            module = first.step(0.1, module, gradients);
+            module = first.step(0.1, module, gradients).unwrap();
         }
         first.save(&path).unwrap();
         let mut second = optimizer();
         second.load(&path, &module, 2, &Device::flex()).unwrap();
         let next = |optimizer: &mut Optimizer| {
-            let stepped = optimizer.step(0.1, module.clone(), gradients(&module, 0.125, 1.0));
+            let stepped = optimizer.step(0.1, module.clone(), gradients(&module, 0.125, 1.0)).unwrap();
             (number(stepped.a.val()), number(stepped.b.val()))
         };
         assert_eq!(next(&mut first), next(&mut second));

@@ -104,7 +104,7 @@ impl Learner {
             )));
         }
         clip(&self.network, &mut gradients, grad_norm, self.clip_norm);
-        self.network = self.optimizer.step(lr, self.network.clone(), gradients);
+        self.network = self.optimizer.step(lr, self.network.clone(), gradients)?;
         Ok(StepOutcome { loss, grad_norm })
     }
 
