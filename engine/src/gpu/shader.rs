@@ -179,6 +179,9 @@ pub const ALL: &[&Shader] = &[
     &RELU_ONLY,
     &RELU_BITS,
     &RELU_BITS_APPLY,
+    &BF16_PACK,
+    &BF16_UNPACK,
+    &NONFINITE,
     &AFFINE,
     &CHANNEL_SUMS,
     &CHANNEL_MOMENTS,
@@ -336,6 +339,15 @@ pub const TILE_CHECK: Shader = Shader {
     buffers: 1,
     max_groups: 65_535,
 };
+
+/// A shader that looks at every value of one tensor: 4096 a workgroup.
+const fn values(name: &'static str, text: &'static str) -> Shader {
+    Shader { name, text, permutations: &[PLAIN], workgroup_size: 256, buffers: 2, max_groups: 16_384 }
+}
+
+pub const BF16_PACK: Shader = values("bf16_pack", include_str!("../../../shaders/bf16_pack.wgsl"));
+pub const BF16_UNPACK: Shader = values("bf16_unpack", include_str!("../../../shaders/bf16_unpack.wgsl"));
+pub const NONFINITE: Shader = values("nonfinite", include_str!("../../../shaders/nonfinite.wgsl"));
 
 /// A shader of [`crate::ops::cross_entropy`]: one thread a voxel, up to 256 logits each.
 const fn cross_entropy(name: &'static str, text: &'static str) -> Shader {

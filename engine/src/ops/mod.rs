@@ -6,6 +6,7 @@
 
 mod activation;
 mod affine;
+pub mod bf16;
 mod channel_sums;
 mod channels;
 pub mod conv;
@@ -16,6 +17,7 @@ mod known_gradient;
 mod lovasz;
 mod max_pool;
 mod moments;
+mod nonfinite;
 mod norm;
 mod order;
 pub mod rays;
@@ -36,6 +38,7 @@ pub use known_gradient::{inject, known_gradient};
 pub use lovasz::lovasz_gradient;
 pub use max_pool::max_pool;
 pub use moments::channel_moments;
+pub use nonfinite::nonfinite_counts;
 pub use norm::{group_norm, layer_norm};
 pub use order::after;
 pub use scan::exclusive_scan;

@@ -37,6 +37,18 @@ pub enum Mode {
     Recompute,
 }
 
+/// In what values between segments and their gradients are stored. Parameters, biases, statistics and losses are f32 in all of
+/// them, and so are sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    #[default]
+    F32,
+    /// Values and gradients in f16; layers round their weights to it where they use them.
+    F16,
+    /// Values rounded to bf16 and held in half the bytes; arithmetic and gradients in f32.
+    Bf16,
+}
+
 /// A value between segments. It lives as long as somebody holds it; a segment holds those it needs for its backward pass.
 #[derive(Debug, Clone)]
 pub struct Var {

@@ -175,6 +175,8 @@ impl TrainConfig {
         within("optim.clip_norm", optim.clip_norm, 0.0..=1e9)?;
         within("optim.decay", optim.decay, f64::MIN_POSITIVE..=1.0)?;
         one_of("optim.schedule", &optim.schedule, &SCHEDULES)?;
+        one_of("precision.format", &self.precision.format, &super::precision::FORMATS)?;
+        super::loss_scale::check(&self.precision)?;
         within("augment.rotate_deg", augment.rotate_deg, 0.0..=180.0)?;
         within("augment.scale", augment.scale, 0.0..=0.5)?;
         within("augment.jitter_m", augment.jitter_m, 0.0..=1.0)?;
@@ -212,7 +214,7 @@ const MAX_SAMPLES: usize = 1_000_000;
 /// The loss of every step is held in memory and written into every checkpoint.
 const MAX_STEPS: usize = 10_000_000;
 
-fn one_of(key: &str, found: &str, known: &[&str]) -> Result<()> {
+pub(super) fn one_of(key: &str, found: &str, known: &[&str]) -> Result<()> {
     if known.contains(&found) {
         return Ok(());
     }
