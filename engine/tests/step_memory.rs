@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use occam_engine::gpu::{self, CountingAllocator, DeviceChoice, memory_use, reset_peak};
 use occam_engine::losses::{ClassWeights, LossConfig, Losses, Targets};
-use occam_engine::models::Network;
+use occam_engine::models::{Network, Passes};
 use occam_engine::scene::GridSpec;
 
 #[global_allocator]
@@ -32,9 +32,10 @@ fn a_training_step_keeps_few_bytes_a_voxel() {
     let x = Tensor::<5>::ones([1, 1, 32, 64, 64], &device);
     reset_peak();
     let before = memory_use(&device).unwrap().in_use_bytes;
-    let logits = network.forward(x.autodiff()).unwrap();
-    let gradients = losses.total(logits, &[targets]).unwrap().backward();
-    drop(gradients);
+    let passes = Passes { by_planes: losses.by_planes(), ..Passes::default() };
+    let learned =
+        network.learn(x, &passes, &mut |_, logits, planes| losses.of_planes(logits, &targets, planes, 1)).unwrap();
+    drop(learned);
     let bytes = memory_use(&device).unwrap().peak_bytes - before;
     assert!(bytes < 400 * voxels as u64, "{} bytes a voxel", bytes / voxels as u64);
 }

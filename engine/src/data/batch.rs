@@ -1,10 +1,12 @@
 //! Samples put together for one step: points of any number one after another, targets in the order of the networks.
 
+use std::ops::Range;
+
 use occam_scene::{AxisOrder, GridSpec, PointCloud};
 
 use super::{Sample, intensity};
 
-/// A micro-batch on the host.
+/// Samples on the host.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub ids: Vec<String>,
@@ -38,6 +40,20 @@ impl Batch {
     pub fn push(&mut self, sample: &Sample) {
         self.push_cloud(&sample.id, &sample.cloud);
         self.targets.extend(to_network_order(&sample.target.labels, &sample.target.spec));
+    }
+
+    /// Some of the samples, with their targets.
+    pub fn part(&self, samples: Range<usize>) -> Self {
+        let points = self.offsets[samples.start]..self.offsets[samples.end];
+        let voxels = self.targets.len() / self.len().max(1);
+        Self {
+            ids: self.ids[samples.clone()].to_vec(),
+            positions: self.positions[points.clone()].to_vec(),
+            intensity: self.intensity.as_ref().map(|all| all[points.clone()].to_vec()),
+            offsets: self.offsets[samples.start..=samples.end].iter().map(|at| at - points.start).collect(),
+            targets: self.targets[samples.start * voxels..samples.end * voxels].to_vec(),
+            failures: Vec::new(),
+        }
     }
 
     /// Adds a sample without a target, to predict one.
@@ -116,5 +132,10 @@ mod tests {
         assert_eq!(batch.positions, [[2.0; 3], [2.0; 3], [1.0; 3]]);
         assert_eq!(batch.targets, [5, 5, 6, 6, 7, 7]);
         assert_eq!(batch.ids, ["2", "0", "1"]);
+
+        let part = batch.part(1..3);
+        assert_eq!((part.offsets, part.positions, part.targets), (vec![0, 0, 1], vec![[1.0; 3]], vec![6, 6, 7, 7]));
+        assert_eq!(part.ids, ["0", "1"]);
+        assert_eq!(batch.part(0..1).offsets, [0, 2]);
     }
 }

@@ -21,6 +21,7 @@ pub use layout::{Layout, layout};
 pub use loader::{Loader, LoaderConfig};
 pub use own_scans::{DriveInfo, ScansInfo, find_scans, inspect, sensor_pose};
 pub use paired::{PairedScans, Pairs};
+pub(crate) use rng::Rng;
 pub use semantic_kitti::{BuildOptions, BuildReport, BuiltSequence, SemanticKittiFolder, build_targets};
 
 use std::sync::Arc;

@@ -28,11 +28,12 @@ pub fn cross_entropy(
 /// The paper's is of a sigmoid a class and is divided by the number of objects, which suits networks without a class for
 /// empty; ours have one. With `gamma` 0 this is cross-entropy.
 ///
-/// `logits`: `[B, C, V]`; `class_weights`: `[C]`, [`heard`].
+/// `logits`: `[B, C, V]`; `class_weights`: `[C]`, [`heard`]. The denominator is that of the whole batch of `targets`, so that
+/// parts add up.
 pub(super) fn focal(logits: Tensor<3>, targets: &Targets, class_weights: &Tensor<1>, gamma: f64) -> Result<Tensor<1>> {
     let [batch, _, voxels] = logits.dims();
     let labels = targets.labels.clone().reshape([batch, voxels]);
-    let counts: Vec<f32> = targets.counts.iter().map(|count| *count as f32).collect();
+    let counts: Vec<f32> = targets.batch_counts.iter().map(|count| *count as f32).collect();
     let counts = Tensor::<1>::from_data(counts.as_slice(), &class_weights.device());
     // The bound only acts when all weights are 0, and then the numerator is 0 too.
     let total = (counts * class_weights.clone()).sum().clamp_min(1e-20);

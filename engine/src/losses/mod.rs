@@ -12,5 +12,5 @@ mod total;
 pub use class_weights::class_weights;
 pub use config::{ClassWeights, LossConfig};
 pub use cross_entropy::cross_entropy;
-pub use targets::Targets;
+pub use targets::{Targets, class_counts};
 pub use total::Losses;

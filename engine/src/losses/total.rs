@@ -61,7 +61,8 @@ impl Losses {
     }
 
     /// What some planes along z, `range`, of one of `scales` scales add to [`Losses::total`]; all of them, where
-    /// [`Losses::by_planes`] says no. `targets` are those of the whole scale.
+    /// [`Losses::by_planes`] says no. `targets` are those of the whole scale. Over the parts of a batch it adds up to the loss
+    /// of the batch; Lovász and the affinities add up to the mean over its samples of what they are of each part.
     ///
     /// # Errors
     /// As [`Losses::total`].
@@ -78,7 +79,7 @@ impl Losses {
             self.of_scale(logits, targets)?
         } else {
             let labels = targets.labels.clone().slice_dim(1, range);
-            self.of_scale(logits, &Targets { labels, counts: targets.counts.clone() })?
+            self.of_scale(logits, &Targets { labels, ..targets.clone() })?
         };
         Ok(if scales == 1 { loss } else { loss / scales as f32 })
     }
@@ -94,7 +95,7 @@ impl Losses {
             }
         }
         if let Some(loss) = self.of_probabilities(logits, targets) {
-            sum.add(1.0, loss);
+            sum.add(targets.share, loss);
         }
         Ok(sum.0.expect("a configuration without any loss is refused"))
     }

@@ -13,7 +13,7 @@ use super::lmscnet::{LmscNet, LmscNetConfig};
 use super::sscnet::{SscNet, SscNetConfig};
 use super::weights::{self, WeightsFile, WeightsInfo};
 use crate::nn::Init;
-use crate::tape::{Head, Mode, Planes, Tape, Trace, Var};
+use crate::tape::{Gathered, Head, Learn, Mode, Planes, Tape, Trace, Updates, Var};
 use crate::{Error, Result};
 
 /// Every network Occam can train.
@@ -190,13 +190,25 @@ pub struct Passes<'a> {
     pub factor: f64,
     /// Whether times and bytes of each segment are wanted.
     pub traced: bool,
+    /// Decides all that layers draw.
+    pub seed: u64,
+    /// Whether batch normalization takes its running statistics, and leaves them as they are.
+    pub frozen_statistics: bool,
 }
 
-/// What came of it.
+impl Default for Passes<'_> {
+    fn default() -> Self {
+        Self { modes: &[], by_planes: false, factor: 1.0, traced: false, seed: 0, frozen_statistics: false }
+    }
+}
+
+/// What came of it. The network is as it was.
 pub struct Learned {
     /// `[1]`, without autodiff.
     pub loss: Tensor<1>,
     pub gradients: GradientsParams,
+    /// What the network changes in itself when the step counts.
+    pub updates: Updates,
     pub trace: Option<Trace>,
 }
 
@@ -213,7 +225,9 @@ fn learn<M: Module>(
     passes: &Passes<'_>,
     loss: &mut LossOf<'_>,
 ) -> Result<Learned> {
-    let mut tape = Tape::learning(network, passes.modes, &features.device(), passes.traced);
+    let Passes { modes, traced, seed, frozen_statistics, .. } = *passes;
+    let how = Learn { modes, seed, frozen_statistics, traced };
+    let mut tape = Tape::learning(network, &features.device(), &how);
     let features = tape.input(features);
     let heads = heads(&mut tape, features)?;
     let mut total: Option<Tensor<1>> = None;
@@ -226,8 +240,8 @@ fn learn<M: Module>(
             None => part,
         });
     }
-    let (gradients, trace) = tape.backward()?;
-    Ok(Learned { loss: total.expect("a network predicts at one scale at least"), gradients, trace })
+    let Gathered { gradients, updates, trace } = tape.backward()?;
+    Ok(Learned { loss: total.expect("a network predicts at one scale at least"), gradients, updates, trace })
 }
 
 fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {

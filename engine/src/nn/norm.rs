@@ -1,9 +1,10 @@
 //! Batch normalisation as what convolutions do on loading and storing: no normalised tensor is made.
 //!
 //! Parameters and running statistics stay in Burn's modules. As there, a layer that trains, on a device with autodiff,
-//! takes the statistics of its batch (variance over n, not n - 1) and moves the running ones; else it takes the running ones.
+//! takes the statistics of its batch (variance over n, not n - 1) and moves the running ones when the step counts; else,
+//! and where a run freezes them, it takes the running ones.
 
-use burn::module::Param;
+use burn::module::{Param, RunningState};
 use burn::nn::BatchNorm;
 use burn::nn::conv::Conv3d;
 use burn::tensor::{FloatDType, Tensor};
@@ -18,13 +19,11 @@ use crate::tape::Pass;
 ///
 /// # Errors
 /// Those of [`ops::channel_moments`].
-pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation, pass: &Pass) -> Result<Prologue> {
-    let [mean, variance] = if trains(layer, x) {
+pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation, pass: &mut Pass) -> Result<Prologue> {
+    let [mean, variance] = if trains(layer, x, pass) {
         let [batch, channels, d, h, w] = x.dims();
         let moments = ops::channel_moments(x.clone().reshape([batch, channels, d * h * w]))?;
-        if !pass.is_again() {
-            move_running(layer, &moments.clone().detach());
-        }
+        move_running(layer, moments.clone().detach(), pass);
         rows(&moments)
     } else {
         running(layer, x)
@@ -34,7 +33,8 @@ pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation, pass
 }
 
 /// `residual + norm(conv(prologue(x)))`, all of the output's shape; `conv` has no bias. The last operation of a segment:
-/// when that runs again, what comes out has a gradient and no value.
+/// when that runs again, what comes out has a gradient and no value. `residual` is an addend of the segment
+/// ([`crate::tape::Input::Addend`]).
 ///
 /// # Errors
 /// Those of [`ops::conv_norm`].
@@ -48,14 +48,14 @@ pub fn conv3d_norm(
 ) -> Result<Tensor<5>> {
     debug_assert!(conv.bias.is_none(), "a bias before a normalisation does nothing");
     let (weight, options) = (conv.weight.val(), options3d(conv));
-    if trains(norm, &x) {
+    if trains(norm, &x, pass) {
         let [gamma, beta] = [&norm.gamma, &norm.beta].map(Param::val);
         if pass.is_again() {
             let (epsilon, moments) = (norm.epsilon, pass.take());
             return ops::conv_norm_again(x, weight, &options, prologue, [gamma, beta], epsilon, residual, moments);
         }
         let (y, moments) = ops::conv_norm(x, weight, &options, prologue, [gamma, beta], norm.epsilon, residual)?;
-        move_running(norm, &moments);
+        move_running(norm, moments.clone(), pass);
         pass.put(moments);
         return Ok(y);
     }
@@ -63,12 +63,14 @@ pub fn conv3d_norm(
     let [scale, shift] = scale_and_shift(norm, mean, variance);
     let dtype = FloatDType::from(weight.dtype());
     let weight = weight * scale.cast(dtype).reshape([-1, 1, 1, 1, 1]);
-    let epilogue = Epilogue { bias: Some(shift), residual: Some(residual), activation: Activation::Identity };
+    // The tape knows the gradient of an addend, and the value is of no use any more.
+    let residual = (!pass.is_again()).then_some(residual);
+    let epilogue = Epilogue { bias: Some(shift), residual, activation: Activation::Identity };
     ops::conv(x, weight, &options, Some(prologue), epilogue)
 }
 
-fn trains(layer: &BatchNorm, x: &Tensor<5>) -> bool {
-    x.device().is_autodiff() && layer.training.is_enabled()
+fn trains(layer: &BatchNorm, x: &Tensor<5>, pass: &Pass) -> bool {
+    x.device().is_autodiff() && layer.training.is_enabled() && !pass.frozen_statistics()
 }
 
 /// Running mean and variance, `[C]`.
@@ -76,14 +78,18 @@ fn running(layer: &BatchNorm, x: &Tensor<5>) -> [Tensor<1>; 2] {
     [&layer.running_mean, &layer.running_var].map(|state| state.value().to_device(&x.device()))
 }
 
-/// Mixes the batch's moments, `[2, C]` without gradient, into the running ones.
-fn move_running(layer: &BatchNorm, moments: &Tensor<2>) {
-    let device = moments.device();
-    for (state, batch) in [&layer.running_mean, &layer.running_var].into_iter().zip(rows(moments)) {
-        let before = state.value_sync().to_device(&device);
-        let mixed = before.mul_scalar(1.0 - layer.momentum) + batch.mul_scalar(layer.momentum);
-        state.update(mixed.detach());
-    }
+/// Mixes the batch's moments, `[2, C]` without gradient, into the running ones, when the step counts.
+fn move_running(layer: &BatchNorm, moments: Tensor<2>, pass: &mut Pass) {
+    let states = [&layer.running_mean, &layer.running_var].map(RunningState::clone);
+    let momentum = layer.momentum;
+    pass.update(move || {
+        let device = moments.device();
+        for (state, batch) in states.into_iter().zip(rows(&moments)) {
+            let before = state.value_sync().to_device(&device);
+            let mixed = before.mul_scalar(1.0 - momentum) + batch.mul_scalar(momentum);
+            state.update(mixed.detach());
+        }
+    });
 }
 
 /// Mean and variance of `[2, C]`.

@@ -11,7 +11,7 @@ use occam_scene::metrics::{AbsentPolicy, Scores};
 use super::controls::{Controls, Next};
 use super::outbox::Outbox;
 use super::{EvalRecord, Event, RunInfo, Snapshot, Summary};
-use crate::data::{self, Batch, Loader, LoaderConfig, Splits};
+use crate::data::{self, Batch, Loader, LoaderConfig, Rng, Splits};
 use crate::gpu::{self, DeviceChoice};
 use crate::losses::{Losses, class_weights};
 use crate::models::{Network, WeightsInfo};
@@ -142,7 +142,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     }
     let class_weights = Tensor::from_data(state.class_weights.as_slice(), &device);
     let losses = Losses::new(&config.loss, class_weights, &config.grid);
-    let mut learner = Learner::new(network, config.grid, config.input, &device, losses, &config.optim);
+    let mut learner = Learner::new(network, &config, &device, losses);
     if let Plan::Resumed { checkpoint, .. } = plan {
         learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
     }
@@ -257,7 +257,7 @@ fn mean(values: &[f32]) -> f64 {
     values.iter().copied().map(f64::from).fold(0.0, std::ops::Add::add) / values.len().max(1) as f64
 }
 
-/// The next micro-batch that holds a sample; `taken` counts it and those passed over because all their samples failed.
+/// The next batch that holds a sample; `taken` counts it and those passed over because all their samples failed.
 fn load(loader: &mut Loader, taken: &mut u64, controls: &mut Controls, outbox: &mut Outbox) -> Result<Batch> {
     loop {
         // Before the first one it is the caller who looks.
@@ -328,16 +328,18 @@ impl Trainer {
     fn step(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<()> {
         let began = Instant::now();
         let (mut taken, mut waited) = (0, Duration::ZERO);
-        let loader = &mut self.loader;
-        let mut next = || {
+        let mut batches = Vec::new();
+        for _ in 0..self.state.config.steps.accumulate {
             let asked = Instant::now();
-            let batch = load(loader, &mut taken, controls, outbox);
+            batches.push(load(&mut self.loader, &mut taken, controls, outbox)?);
             waited += asked.elapsed();
-            batch
-        };
+        }
         let lr = self.schedule.lr(self.state.step);
         let number = self.state.step + 1;
-        let outcome = self.learner.step(self.state.config.steps.accumulate, &mut next, lr).map_err(|e| match e {
+        // A run that was resumed draws what one that went through draws.
+        self.learner.seed = Rng::of(&[self.state.config.seed, number as u64]).next_u64();
+        let mut between = || if controls.stopped() { Err(Error::Interrupted) } else { Ok(()) };
+        let outcome = self.learner.step(&batches, lr, &mut between).map_err(|e| match e {
             Error::Failed(why) => Error::Failed(format!("step {number}: {why}")),
             other => other,
         })?;

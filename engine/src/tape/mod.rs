@@ -7,6 +7,7 @@
 //! the gradient of a segment's outputs in and adds up what comes out, in the same order, so that losses and gradients are
 //! equal bit for bit whatever is recomputed.
 
+mod gradients;
 mod pass;
 mod trace;
 
@@ -14,14 +15,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, Slice, Tensor};
 
 use crate::gpu::{Request, request};
-use crate::ops::inject;
+use crate::ops::{hollow, inject};
 use crate::{Error, Result};
 
-pub use pass::Pass;
+pub use pass::{Pass, Updates};
 pub use trace::{Lap, LossRun, SegmentRun, Trace};
 
 use trace::Watch;
@@ -47,6 +48,29 @@ pub enum Precision {
     F16,
     /// Values rounded to bf16 and held in half the bytes; arithmetic and gradients in f32.
     Bf16,
+}
+
+/// How a tape learns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Learn<'a> {
+    /// Segment `i` in order of running does what `modes[i]` says; those beyond keep.
+    pub modes: &'a [Mode],
+    /// Decides all that segments draw: the device's generator begins each run of segment `i` with a seed made of this and
+    /// `i`, so that the second run draws what the first one drew, and every choice of modes the same.
+    pub seed: u64,
+    /// Whether batch normalization takes its running statistics, and leaves them as they are.
+    pub frozen_statistics: bool,
+    /// Whether [`Tape::backward`] gives times and bytes of every segment.
+    pub traced: bool,
+}
+
+/// What a backward pass gives.
+pub struct Gathered {
+    /// Of all losses, by the parameters of the network.
+    pub gradients: GradientsParams,
+    /// What the network does once the step counts.
+    pub updates: Updates,
+    pub trace: Option<Trace>,
 }
 
 /// A value between segments. It lives as long as somebody holds it; a segment holds those it needs for its backward pass.
@@ -115,7 +139,8 @@ type Run<'n, M> = Box<dyn Fn(&M, &mut Pass, Vec<Value>) -> Result<Vec<Value>> + 
 
 /// What the backward pass of a segment starts from.
 enum Held<'n, M> {
-    /// Inputs and outputs with the graph between them. `None`: an addend.
+    /// Inputs and outputs with the graph between them. `None`: an addend. The outputs are hollow: their values live only as
+    /// long as somebody needs them.
     Graph { leaves: Vec<Option<Value>>, outputs: Vec<Value> },
     /// Inputs without autodiff, and how to go on from there.
     Inputs { values: Vec<HeldInput>, run: Run<'n, M>, pass: Pass },
@@ -143,9 +168,12 @@ struct Learning<'n, M> {
     /// The network without gradients of its own: shares its tensors and running statistics.
     frozen: M,
     modes: Vec<Mode>,
+    seed: u64,
+    frozen_statistics: bool,
     records: Vec<Record<'n, M>>,
     values: usize,
-    gradients: GradientsAccumulator<M>,
+    gradients: GradientsParams,
+    updates: Updates,
     watch: Watch,
 }
 
@@ -188,19 +216,21 @@ impl<'n, M: Module> Tape<'n, M> {
         Self { network, learning: None }
     }
 
-    /// A tape that learns. Segment `i` in order of running does what `modes[i]` says, those beyond it keep. `network` lives on
-    /// a device with autodiff. With `traced`, [`Tape::backward`] gives times and bytes of every segment.
-    pub fn learning(network: &'n M, modes: &[Mode], device: &Device, traced: bool) -> Self {
+    /// A tape that learns. `network` lives on a device with autodiff.
+    pub fn learning(network: &'n M, device: &Device, how: &Learn<'_>) -> Self {
         // Burn makes parameters when they are first looked at. One that a copy without gradients is first to look at would
         // have none anywhere.
         network.visit(&mut Touch);
         let learning = Learning {
             frozen: network.clone().no_grad(),
-            modes: modes.to_vec(),
+            modes: how.modes.to_vec(),
+            seed: how.seed,
+            frozen_statistics: how.frozen_statistics,
             records: Vec::new(),
             values: 0,
-            gradients: GradientsAccumulator::new(),
-            watch: Watch::new(device, traced),
+            gradients: GradientsParams::new(),
+            updates: Updates::default(),
+            watch: Watch::new(device, how.traced),
         };
         Self { network, learning: Some(learning) }
     }
@@ -267,15 +297,14 @@ impl<'n, M: Module> Tape<'n, M> {
         learning.loss(network, head, planes, factor, loss)
     }
 
-    /// Goes back through all segments. Gives the gradients of all losses so far by the parameters of the network, and the
-    /// trace if one was asked for.
+    /// Goes back through all segments. The network is as it was before: what its layers note on the way is handed out.
     ///
     /// # Errors
     /// Those of segments that run again, and of the gate before each.
     ///
     /// # Panics
     /// On a tape that only runs.
-    pub fn backward(self) -> Result<(GradientsParams, Option<Trace>)> {
+    pub fn backward(self) -> Result<Gathered> {
         self.learning.expect("a tape that learns").backward(self.network)
     }
 }
@@ -312,7 +341,7 @@ impl<'n, M: Module> Learning<'n, M> {
             values.push(var.value);
         }
         self.watch.begin();
-        let mut pass = Pass::first();
+        self.seed_segment(index);
         let (held, outputs) = match mode {
             Mode::Keep => {
                 let leaves = slots.iter().zip(values).map(|((slot, addend), value)| {
@@ -322,8 +351,11 @@ impl<'n, M: Module> Learning<'n, M> {
                 let leaves: Vec<Value> = leaves.collect();
                 let kept = slots.iter().zip(&leaves).map(|((_, addend), leaf)| (!addend).then(|| leaf.clone()));
                 let kept = kept.collect();
+                let mut pass = Pass::kept(self.frozen_statistics);
                 let outputs = run(network, &mut pass, leaves)?;
+                self.updates.append(pass.take_updates());
                 let values: Vec<Value> = outputs.iter().map(|output| output.clone().without_autodiff()).collect();
+                let outputs = outputs.into_iter().map(hollow).collect();
                 (Held::Graph { leaves: kept, outputs }, values)
             }
             Mode::Recompute => {
@@ -333,7 +365,9 @@ impl<'n, M: Module> Learning<'n, M> {
                 let held = held.collect();
                 // With autodiff but without anything to track, so that layers do what they do in training.
                 let inputs = values.into_iter().map(Tensor::autodiff).collect();
+                let mut pass = Pass::first(self.frozen_statistics);
                 let outputs = run(&self.frozen, &mut pass, inputs)?;
+                self.updates.append(pass.take_updates());
                 let values = outputs.into_iter().map(Tensor::without_autodiff).collect();
                 (Held::Inputs { values: held, run, pass }, values)
             }
@@ -388,7 +422,7 @@ impl<'n, M: Module> Learning<'n, M> {
                     None => found,
                 });
             }
-            self.gradients.accumulate(network, GradientsParams::from_grads(gradients, network));
+            gradients::collect(network, gradients, &mut self.gradients);
         }
         drop(features);
         if let Some(gradient) = gradient {
@@ -398,7 +432,7 @@ impl<'n, M: Module> Learning<'n, M> {
         total.ok_or_else(|| Error::Usage("a loss over a grid without voxels".into()))
     }
 
-    fn backward(mut self, network: &M) -> Result<(GradientsParams, Option<Trace>)> {
+    fn backward(mut self, network: &M) -> Result<Gathered> {
         while let Some(Record { index, inputs, outputs, held }) = self.records.pop() {
             let upstream: Vec<Option<Value>> = outputs.iter().map(|slot| slot.gradient.take()).collect();
             let Some(first) = upstream.first() else { continue };
@@ -434,6 +468,7 @@ impl<'n, M: Module> Learning<'n, M> {
                         }
                     }
                     pass.again();
+                    self.seed_segment(index);
                     let outputs = run(network, &mut pass, given)?;
                     self.watch.again(index);
                     (leaves, outputs)
@@ -461,10 +496,17 @@ impl<'n, M: Module> Learning<'n, M> {
                     slot.add(gradient);
                 }
             }
-            self.gradients.accumulate(network, GradientsParams::from_grads(gradients, network));
+            gradients::collect(network, gradients, &mut self.gradients);
             self.watch.backward(index);
         }
-        Ok((self.gradients.grads(), self.watch.finish()))
+        Ok(Gathered { gradients: self.gradients, updates: self.updates, trace: self.watch.finish() })
+    }
+
+    /// Before each run of a segment.
+    fn seed_segment(&self, index: usize) {
+        // An odd constant (that of SplitMix64) times distinct numbers gives distinct seeds.
+        let seed = self.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.watch.device().seed(seed);
     }
 }
 

@@ -8,8 +8,11 @@ use crate::Result;
 #[derive(Default)]
 pub struct Pass {
     kind: Kind,
+    frozen_statistics: bool,
     kept: Vec<Box<dyn Any>>,
     next: usize,
+    /// `None`: updates are made at once.
+    updates: Option<Updates>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,15 +24,39 @@ enum Kind {
     Again,
 }
 
+/// What a network changes in itself once a step counts, such as running statistics. Dropped, nothing has happened.
+#[must_use]
+#[derive(Default)]
+pub struct Updates(Vec<Box<dyn FnOnce()>>);
+
+impl Updates {
+    /// Makes them, in the order in which they were asked for.
+    pub fn apply(self) {
+        for update in self.0 {
+            update();
+        }
+    }
+
+    /// Those of `later` come after these.
+    pub fn append(&mut self, mut later: Self) {
+        self.0.append(&mut later.0);
+    }
+}
+
 impl Pass {
-    /// Of a segment that runs once.
+    /// Of a segment that runs once, without a step around it.
     pub fn only() -> Self {
         Self::default()
     }
 
-    /// Of a segment that may run again.
-    pub(super) fn first() -> Self {
-        Self { kind: Kind::First, ..Self::default() }
+    /// Of a segment that runs once in a step.
+    pub(super) fn kept(frozen_statistics: bool) -> Self {
+        Self { frozen_statistics, updates: Some(Updates::default()), ..Self::default() }
+    }
+
+    /// Of a segment that runs again.
+    pub(super) fn first(frozen_statistics: bool) -> Self {
+        Self { kind: Kind::First, ..Self::kept(frozen_statistics) }
     }
 
     /// From here on it is the second run.
@@ -38,10 +65,29 @@ impl Pass {
         self.next = 0;
     }
 
-    /// Whether this is the second run: running statistics have been updated, and the segment's outputs are not read, only
-    /// their gradient is needed.
+    /// What the first run asked for.
+    pub(super) fn take_updates(&mut self) -> Updates {
+        self.updates.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether this is the second run: the segment's outputs are not read, only their gradient is needed.
     pub fn is_again(&self) -> bool {
         self.kind == Kind::Again
+    }
+
+    /// Whether batch normalization takes its running statistics, as in prediction, and leaves them as they are.
+    pub fn frozen_statistics(&self) -> bool {
+        self.frozen_statistics
+    }
+
+    /// Changes something of the network when the step counts: once, whether the segment runs again or not; never, when the
+    /// step fails. At once, where there is no step.
+    pub fn update(&mut self, update: impl FnOnce() + 'static) {
+        match &mut self.updates {
+            _ if self.kind == Kind::Again => {}
+            Some(updates) => updates.0.push(Box::new(update)),
+            None => update(),
+        }
     }
 
     /// What `make` gives, computed in the first run only: neighbour lists, statistics, drawn numbers. Calls come in the same

@@ -50,7 +50,9 @@ pub struct MemoryConfig {
     /// What the backward pass computes again: `auto` (`plan` within a budget, else `none`), `none`, `every-2` (or another
     /// number), `sqrt`, `topology` or `plan`.
     pub recompute: String,
-    /// Samples that go through the network at a time; 0: as many as fit. A smaller number than `steps.batch` splits it.
+    /// Samples that go through the network at a time; 0: as many as fit. A smaller number than `steps.batch` splits it; the
+    /// loss stays that of the whole step, but batch normalization takes the statistics of each part (see
+    /// `model.frozen_statistics`), and Lovász and the affinities look at each part by itself.
     pub micro_batch: usize,
 }
 
@@ -87,6 +89,10 @@ pub struct ModelConfig {
     pub network: String,
     /// File of weights, or a run, that training starts from.
     pub weights: Option<PathBuf>,
+    /// Batch normalization takes its running statistics in training too, and leaves them as they are: for training on from
+    /// weights, where a batch in parts then gives the gradients of the whole.
+    #[serde(default)]
+    pub frozen_statistics: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -108,8 +114,9 @@ pub struct OptimConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepsConfig {
+    /// Samples that are loaded together, and go through the network together unless `memory.micro_batch` says less.
     pub batch: usize,
-    /// Micro-batches whose gradients are added before a step.
+    /// Batches of a step, which count as one.
     pub accumulate: usize,
     /// Optimizer steps; 0: `epochs` decides.
     pub steps: usize,
@@ -140,6 +147,7 @@ impl TrainConfig {
         within("data.sensor_height_m", data.sensor_height_m, 0.0..=1e3)?;
         whole("steps.batch", steps.batch, 1..=MAX_SAMPLES)?;
         whole("steps.accumulate", steps.accumulate, 1..=MAX_SAMPLES)?;
+        whole("memory.micro_batch", self.memory.micro_batch, 0..=MAX_SAMPLES)?;
         whole("steps.steps", steps.steps, 0..=MAX_STEPS)?;
         whole("steps.epochs", steps.epochs, 0..=MAX_STEPS)?;
         Network::check_name(&self.model.network)?;

@@ -1,5 +1,8 @@
 //! One optimizer step: micro-batches forward and backward, gradients added, checked, clipped and applied.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use burn::module::Module;
 use burn::optim::GradientsAccumulator;
 use burn::tensor::{Device, Tensor};
@@ -7,9 +10,9 @@ use occam_scene::{GridSpec, downscale_target};
 
 use super::input::input;
 use super::optimizer::{clip, squared_norm};
-use super::{InputConfig, OptimConfig, Optimizer};
-use crate::data::Batch;
-use crate::losses::{Losses, Targets};
+use super::{InputConfig, Optimizer, TrainConfig};
+use crate::data::{Batch, Rng};
+use crate::losses::{Losses, Targets, class_counts};
 use crate::models::{Learned, Network, Passes};
 use crate::tape::Mode;
 use crate::{Error, Result};
@@ -24,76 +27,62 @@ pub struct Learner {
     device: Device,
     losses: Losses,
     clip_norm: f64,
+    frozen_statistics: bool,
+    /// Samples that go through the network at a time; 0: whole batches.
+    pub micro_batch: usize,
     /// What each segment does for its backward pass; those beyond keep.
     pub modes: Vec<Mode>,
+    /// Decides all that layers draw in the next step.
+    pub seed: u64,
 }
 
 /// What a step found.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepOutcome {
-    /// Mean over the micro-batches.
+    /// Of the whole effective batch.
     pub loss: f64,
     /// Global L2 norm before clipping.
     pub grad_norm: f64,
 }
 
 impl Learner {
-    /// `device` is without autodiff, and so are `losses`; `network` was made on `device.autodiff()`.
-    pub fn new(
-        network: Network,
-        spec: GridSpec,
-        input: InputConfig,
-        device: &Device,
-        losses: Losses,
-        config: &OptimConfig,
-    ) -> Self {
+    /// `device` is without autodiff, and so are `losses`; `network` was made on `device.autodiff()` for the grid and the
+    /// input of `config`.
+    pub fn new(network: Network, config: &TrainConfig, device: &Device, losses: Losses) -> Self {
         Self {
             network,
-            optimizer: Optimizer::new(config),
-            spec,
-            input,
+            optimizer: Optimizer::new(&config.optim),
+            spec: config.grid,
+            input: config.input,
             device: device.clone(),
             losses,
-            clip_norm: config.clip_norm,
+            clip_norm: config.optim.clip_norm,
+            frozen_statistics: config.model.frozen_statistics,
+            micro_batch: config.memory.micro_batch,
             modes: Vec::new(),
+            seed: config.seed,
         }
     }
 
-    /// Trains on `count` micro-batches from `next`, one in memory at a time, that count as one batch; batch
-    /// normalization sees each by itself. Weights change only when loss and gradients are finite. An error of `next`
-    /// gives the step up and leaves the network as it was.
+    /// Trains on all samples of `batches` as one effective batch: the loss is divided by what the whole of it weighs, so that
+    /// gradients do not depend on how many samples go through the network at a time. Two things do: batch normalization
+    /// takes the statistics of each micro-batch, unless `model.frozen_statistics`, and Lovász and the affinities look at each
+    /// micro-batch by itself.
+    ///
+    /// `between` is asked between micro-batches whether to go on. On any error, of its own too, network and optimizer are as
+    /// they were.
     ///
     /// # Errors
-    /// Those of `next`; [`Error::Failed`] when loss or gradients are not finite, or when the device fails.
-    pub fn step(&mut self, count: usize, next: &mut dyn FnMut() -> Result<Batch>, lr: f64) -> Result<StepOutcome> {
-        let mut accumulator = GradientsAccumulator::new();
-        let mut total: Option<Tensor<1>> = None;
-        // Every forward moves the running statistics, which belong to whole steps. It shares their tensors.
-        let before = (count > 1).then(|| self.network.valid());
-        for _ in 0..count {
-            let batch = match next() {
-                Ok(batch) => batch,
-                Err(error) => {
-                    if let Some(before) = before {
-                        self.network = before.train();
-                    }
-                    return Err(error);
-                }
-            };
-            let learned = self.learn(&batch, 1.0 / count as f64)?;
-            let value = learned.loss / count as f32;
-            accumulator.accumulate(&self.network, learned.gradients);
-            total = Some(match total {
-                Some(sum) => sum + value,
-                None => value,
-            });
-        }
-        let mut gradients = accumulator.grads();
-        let (Some(loss), Some(square)) = (total, squared_norm(&self.network, &gradients)) else {
+    /// Those of `between`; [`Error::TooLarge`] when a tensor does not fit on the device; [`Error::Failed`] when loss or
+    /// gradients are not finite, or when the device fails.
+    pub fn step(&mut self, batches: &[Batch], lr: f64, between: &mut dyn FnMut() -> Result<()>) -> Result<StepOutcome> {
+        let Some(mut learned) = self.learn(batches, between)? else {
             return Err(Error::Failed("a step without samples".into()));
         };
+        let square = squared_norm(&self.network, &learned.gradients).expect("a network has parameters");
         // One read for both, before anything changes: on a GPU it is here that a failed operation shows.
-        let read = Tensor::cat(vec![loss, square.without_autodiff()], 0).try_into_data().map_err(device_failed)?;
+        let numbers = Tensor::cat(vec![learned.loss.clone(), square.without_autodiff()], 0);
+        let read = numbers.try_into_data().map_err(device_failed)?;
         let numbers: Vec<f64> = read.iter::<f64>().collect();
         // A sum over no voxel is -0.
         let (loss, grad_norm) = (numbers[0] + 0.0, numbers[1].sqrt());
@@ -103,32 +92,88 @@ impl Learner {
                  set optim.clip_norm to 1"
             )));
         }
-        clip(&self.network, &mut gradients, grad_norm, self.clip_norm);
-        self.network = self.optimizer.step(lr, self.network.clone(), gradients)?;
+        clip(&self.network, &mut learned.gradients, grad_norm, self.clip_norm);
+        self.commit(lr, learned)?;
         Ok(StepOutcome { loss, grad_norm })
     }
 
-    /// The gradients come times `factor`, the loss as it is.
-    fn learn(&self, batch: &Batch, factor: f64) -> Result<Learned> {
-        let [nx, ny, nz] = self.spec.counts;
+    /// The one place where a step changes something: weights, the optimizer's moments and running statistics, all or none.
+    fn commit(&mut self, lr: f64, learned: Learned) -> Result<()> {
+        self.network = self.optimizer.step(lr, self.network.clone(), learned.gradients)?;
+        learned.updates.apply();
+        Ok(())
+    }
+
+    /// Loss and gradients of the effective batch, micro-batch by micro-batch; `None` without samples.
+    fn learn(&self, batches: &[Batch], between: &mut dyn FnMut() -> Result<()>) -> Result<Option<Learned>> {
+        let levels: Vec<Level> = self.network.scales().iter().map(|scale| self.level(batches, *scale)).collect();
+        let samples = batches.iter().map(Batch::len).sum::<usize>() as f64;
+        let mut accumulator = GradientsAccumulator::new();
+        let mut sum: Option<Learned> = None;
+        for (number, (place, range)) in micro_batches(batches, self.micro_batch).into_iter().enumerate() {
+            if number > 0 {
+                between()?;
+            }
+            let share = range.len() as f64 / samples;
+            let targets: Vec<Targets> = levels
+                .iter()
+                .map(|level| {
+                    let labels = level.labels_of(place, range.clone());
+                    let shape = [range.len(), level.sides[0], level.sides[1], level.sides[2]];
+                    let (classes, ignored) = (self.losses.classes(), self.spec.ignore_id);
+                    let targets = Targets::new(labels, shape, classes, ignored, &self.device);
+                    targets.of_batch(level.counts.clone(), share)
+                })
+                .collect();
+            let whole = range.len() == batches[place].len();
+            let batch = if whole { Cow::Borrowed(&batches[place]) } else { Cow::Owned(batches[place].part(range)) };
+            let mut learned = self.pass(&batch, &targets, Rng::of(&[self.seed, number as u64]).next_u64())?;
+            accumulator.accumulate(&self.network, std::mem::take(&mut learned.gradients));
+            sum = Some(match sum {
+                None => learned,
+                Some(mut sum) => {
+                    sum.loss = sum.loss + learned.loss;
+                    sum.updates.append(learned.updates);
+                    sum
+                }
+            });
+        }
+        Ok(sum.map(|sum| Learned { gradients: accumulator.grads(), ..sum }))
+    }
+
+    /// One micro-batch forward and back.
+    fn pass(&self, batch: &Batch, targets: &[Targets], seed: u64) -> Result<Learned> {
         let input = input(batch, &self.spec, &self.input, &self.device)?;
-        let scales = self.network.scales();
-        let targets = scales.iter().map(|scale| {
-            let labels: Vec<u8> = if *scale == 1 {
-                batch.targets.clone()
-            } else {
-                let (empty, ignore) = (self.spec.empty_id, self.spec.ignore_id);
-                let samples = batch.targets.chunks_exact(self.spec.len());
-                samples.flat_map(|labels| downscale_target(labels, [nz, nx, ny], *scale, empty, ignore)).collect()
-            };
-            let shape = [batch.len(), nz / scale, nx / scale, ny / scale];
-            Targets::new(&labels, shape, self.losses.classes(), self.spec.ignore_id, &self.device)
-        });
-        let targets: Vec<Targets> = targets.collect();
-        let passes = Passes { modes: &self.modes, by_planes: self.losses.by_planes(), factor, traced: false };
+        let passes = Passes {
+            modes: &self.modes,
+            by_planes: self.losses.by_planes(),
+            seed,
+            frozen_statistics: self.frozen_statistics,
+            ..Passes::default()
+        };
         self.network.learn(input, &passes, &mut |scale, logits, range| {
-            self.losses.of_planes(logits, &targets[scale], range, scales.len())
+            self.losses.of_planes(logits, &targets[scale], range, targets.len())
         })
+    }
+
+    /// Targets of one scale, and what they weigh, before anything goes through the network.
+    fn level<'b>(&self, batches: &'b [Batch], scale: usize) -> Level<'b> {
+        let [nx, ny, nz] = self.spec.counts;
+        let (empty, ignored) = (self.spec.empty_id, self.spec.ignore_id);
+        let labels = |batch: &'b Batch| -> Cow<'b, [u8]> {
+            if scale == 1 {
+                return Cow::Borrowed(&batch.targets);
+            }
+            let samples = batch.targets.chunks_exact(self.spec.len());
+            samples.flat_map(|labels| downscale_target(labels, [nz, nx, ny], scale, empty, ignored)).collect()
+        };
+        let labels: Vec<_> = batches.iter().map(labels).collect();
+        let mut counts = vec![0; self.losses.classes()];
+        for labels in &labels {
+            let found = class_counts(labels, self.losses.classes(), ignored);
+            counts.iter_mut().zip(found).for_each(|(sum, count)| *sum += count);
+        }
+        Level { sides: [nz / scale, nx / scale, ny / scale], labels, counts }
     }
 
     /// The network as it predicts: batch normalization by its running statistics, no autodiff.
@@ -137,10 +182,37 @@ impl Learner {
     }
 }
 
+/// Targets of the effective batch at one scale, on the host.
+struct Level<'b> {
+    /// Along z, x, y.
+    sides: [usize; 3],
+    /// Of each batch.
+    labels: Vec<Cow<'b, [u8]>>,
+    /// Voxels of each class in all of them.
+    counts: Vec<u64>,
+}
+
+impl Level<'_> {
+    /// Of some samples of a batch.
+    fn labels_of(&self, batch: usize, samples: Range<usize>) -> &[u8] {
+        let voxels = self.sides.iter().product::<usize>();
+        &self.labels[batch][samples.start * voxels..samples.end * voxels]
+    }
+}
+
+/// What goes through the network at a time: the number of a batch, and which of its samples.
+fn micro_batches(batches: &[Batch], size: usize) -> Vec<(usize, Range<usize>)> {
+    let of_batch = |(place, batch): (usize, &Batch)| {
+        let len = batch.len();
+        let size = if size == 0 { len } else { size };
+        (0..len).step_by(size.max(1)).map(move |start| (place, start..(start + size).min(len))).collect::<Vec<_>>()
+    };
+    batches.iter().enumerate().flat_map(of_batch).collect()
+}
+
 /// A read that the device refused.
 pub(super) fn device_failed(error: impl std::fmt::Display) -> Error {
     Error::Failed(format!(
-        "the device failed: {error}. If it is out of memory, use a smaller steps.batch (with steps.accumulate the \
-         gradients stay the same) or a smaller grid"
+        "the device failed: {error}. If it is out of memory, use a smaller memory.micro_batch or a smaller grid"
     ))
 }
