@@ -61,6 +61,8 @@ pub enum DataCommand {
 pub enum BenchCommand {
     /// Convolutions, matrix products, norms and pooling at the shapes of networks, beside Burn's own on the same device
     Kernels(bench::KernelsArgs),
+    /// Peak memory and time of training steps, by what is recomputed, beside stock autodiff
+    Memory(bench::memory::MemoryArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -105,6 +107,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Import(args)) => import::run(&args, out),
         Some(Command::Data(DataCommand::Build(args))) => data::build::run(&args, out),
         Some(Command::Bench(BenchCommand::Kernels(args))) => bench::kernels(&args, out),
+        Some(Command::Bench(BenchCommand::Memory(args))) => bench::memory::run(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

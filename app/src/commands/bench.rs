@@ -1,5 +1,7 @@
 //! `occam bench`: how fast the operations are that training is made of, beside Burn's own.
 
+pub mod memory;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -8,6 +8,7 @@ mod case;
 mod compare;
 mod layers;
 mod measure;
+pub mod memory;
 mod products;
 mod report;
 mod shapes;

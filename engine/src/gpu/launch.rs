@@ -71,6 +71,7 @@ pub fn launch_split(
     let permutation = place.unwrap_or_else(|| panic!("{} has no permutation {permutation:?}", shader.name));
     request_kernel(shader.name);
     let client = &buffers[0].tensor().client;
+    super::memory::sample(buffers[0].tensor());
     #[cfg(test)]
     let max_groups = MOST_GROUPS.get().min(max_groups);
     let mut first_group = 0;

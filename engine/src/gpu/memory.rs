@@ -1,9 +1,11 @@
 //! How much memory a device holds: Burn's pool on a GPU, a counting allocator on the CPU.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use burn::backend::wgpu::CubeTensor;
+use burn::backend::{Backend, Cube};
 use burn::tensor::Device;
 
 /// One reading of a device's memory.
@@ -39,40 +41,104 @@ pub fn memory_use(device: &Device) -> Option<MemoryUse> {
 /// Starts a new peak on every device.
 pub fn reset_peak() {
     GPU_PEAKS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    LAP.store(IN_USE.load(Relaxed), Relaxed);
+    STEP.store(IN_USE.load(Relaxed), Relaxed);
     PEAK.store(IN_USE.load(Relaxed), Relaxed);
 }
 
-/// Starts a stretch of work whose own peak [`lap_peak`] gives. Peaks since the start stay as they are.
-pub fn start_lap(_device: &Device) {
-    LAP.store(IN_USE.load(Relaxed), Relaxed);
+/// Starts a stretch of work whose own peak [`lap_peak`] gives. Longer peaks go on: those of the step and of the run.
+pub fn start_lap(device: &Device) {
+    match gpu_in_use(device) {
+        Some(in_use) => GPU_SAMPLES.start_lap(in_use),
+        None => {
+            let lap = LAP.swap(IN_USE.load(Relaxed), Relaxed);
+            STEP.fetch_max(lap, Relaxed);
+            PEAK.fetch_max(lap, Relaxed);
+        }
+    }
 }
 
-/// Most bytes in use since [`start_lap`]. None where nobody counts, as on a GPU.
+/// Most bytes in use since [`start_lap`]. On the CPU exact: every allocation counts. On a GPU the most that was seen: now, at
+/// the start, and while [`sample_launches`] is on, at every launch of a kernel of ours, when all that it reads and writes is
+/// there. What only operations of Burn hold inside themselves is not seen. None where nobody counts.
 pub fn lap_peak(device: &Device) -> Option<u64> {
-    let device = device.clone().without_autodiff();
-    if device.memory_pool_usage().is_some() {
-        return None;
+    match gpu_in_use(device) {
+        Some(in_use) => Some(GPU_SAMPLES.lap.load(Relaxed).max(in_use)),
+        None => cpu_memory_use().map(|memory| memory.in_use_bytes.max(LAP.load(Relaxed) as u64)),
     }
-    cpu_memory_use().map(|memory| memory.in_use_bytes.max(LAP.load(Relaxed) as u64))
+}
+
+/// Starts a stretch that may hold laps, whose own peak [`step_peak`] gives: a step.
+pub fn start_step(device: &Device) {
+    start_lap(device);
+    match gpu_in_use(device) {
+        Some(in_use) => GPU_SAMPLES.step.store(in_use, Relaxed),
+        None => STEP.store(LAP.load(Relaxed), Relaxed),
+    }
+}
+
+/// Most bytes in use since [`start_step`], as exact as [`lap_peak`].
+pub fn step_peak(device: &Device) -> Option<u64> {
+    let lap = lap_peak(device)?;
+    let step = if gpu_in_use(device).is_some() { GPU_SAMPLES.step.load(Relaxed) } else { STEP.load(Relaxed) as u64 };
+    Some(step.max(lap))
+}
+
+/// Whether a GPU's memory is read at every launch of a kernel: a call to the device's thread each, so only for steps that
+/// are measured.
+pub fn sample_launches(on: bool) {
+    GPU_SAMPLES.at_launches.store(on, Relaxed);
+}
+
+/// Called by every launch.
+pub(super) fn sample(tensor: &CubeTensor) {
+    if GPU_SAMPLES.at_launches.load(Relaxed) {
+        let in_use = Cube::memory_pool_usage(&tensor.device).map_or(0, |pool| pool.bytes_in_use);
+        GPU_SAMPLES.lap.fetch_max(in_use, Relaxed);
+    }
+}
+
+/// The most that was seen in use on a GPU. One program measures one device at a time.
+struct GpuSamples {
+    lap: AtomicU64,
+    step: AtomicU64,
+    at_launches: AtomicBool,
+}
+
+static GPU_SAMPLES: GpuSamples =
+    GpuSamples { lap: AtomicU64::new(0), step: AtomicU64::new(0), at_launches: AtomicBool::new(false) };
+
+impl GpuSamples {
+    fn start_lap(&self, in_use: u64) {
+        let lap = self.lap.swap(in_use, Relaxed);
+        self.step.fetch_max(lap, Relaxed);
+    }
+}
+
+/// None on the CPU.
+fn gpu_in_use(device: &Device) -> Option<u64> {
+    device.clone().without_autodiff().memory_pool_usage().map(|pool| pool.bytes_in_use)
 }
 
 fn cpu_memory_use() -> Option<MemoryUse> {
-    let in_use_bytes = IN_USE.load(Relaxed) as u64;
+    let in_use = IN_USE.load(Relaxed);
+    let in_use_bytes = in_use as u64;
     // A program that runs holds something: zero means that nobody counts.
     (in_use_bytes > 0).then(|| MemoryUse {
         in_use_bytes,
         reserved_bytes: in_use_bytes,
-        peak_bytes: (PEAK.load(Relaxed) as u64).max(in_use_bytes),
+        peak_bytes: PEAK.load(Relaxed).max(STEP.load(Relaxed)).max(LAP.load(Relaxed)).max(in_use) as u64,
     })
 }
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Most since the lap began; what it was before that is in the next two.
 static LAP: AtomicUsize = AtomicUsize::new(0);
+static STEP: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 fn grow(bytes: usize) {
     let now = IN_USE.fetch_add(bytes, Relaxed) + bytes;
-    PEAK.fetch_max(now, Relaxed);
     LAP.fetch_max(now, Relaxed);
 }
 

@@ -25,7 +25,9 @@ pub use gate::{
 };
 pub use launch::{Buffer, launch, launch_split, new_like, new_tensor, upload_u32};
 pub use limits::{MAX_VALUES, check_binding, check_dtype, is_cpu, supports_f16};
-pub use memory::{CountingAllocator, MemoryUse, lap_peak, memory_use, reset_peak, start_lap};
+pub use memory::{
+    CountingAllocator, MemoryUse, lap_peak, memory_use, reset_peak, sample_launches, start_lap, start_step, step_peak,
+};
 pub use tile::{COOPERATIVE_TILES, TILES, Tile, TileForm, tile_for, tiles_of};
 pub use variant::{KernelVariant, Variant, kernel_variants, only_variant, tile_form};
 #[cfg(test)]

@@ -81,26 +81,26 @@ impl LmscNetConfig {
 /// The network; fields carry the names of the authors' code (github.com/astra-vision/LMSCNet).
 #[derive(Module, Debug)]
 pub struct LmscNet {
-    encoder_block1: Vec<Conv2d>,
-    encoder_block2: Vec<Conv2d>,
-    encoder_block3: Vec<Conv2d>,
-    encoder_block4: Vec<Conv2d>,
-    conv_out_scale_1_8: Conv2d,
-    deconv_1_8_to_1_2: ConvTranspose2d,
-    deconv_1_8_to_1_1: ConvTranspose2d,
-    deconv1_8: ConvTranspose2d,
-    conv1_4: Conv2d,
-    conv_out_scale_1_4: Conv2d,
-    deconv_1_4_to_1_1: ConvTranspose2d,
-    deconv1_4: ConvTranspose2d,
-    conv1_2: Conv2d,
-    conv_out_scale_1_2: Conv2d,
-    deconv1_2: ConvTranspose2d,
-    conv1_1: Conv2d,
-    seg_head_1_1: SegmentationHead,
-    seg_head_1_2: Option<SegmentationHead>,
-    seg_head_1_4: Option<SegmentationHead>,
-    seg_head_1_8: Option<SegmentationHead>,
+    pub(crate) encoder_block1: Vec<Conv2d>,
+    pub(crate) encoder_block2: Vec<Conv2d>,
+    pub(crate) encoder_block3: Vec<Conv2d>,
+    pub(crate) encoder_block4: Vec<Conv2d>,
+    pub(crate) conv_out_scale_1_8: Conv2d,
+    pub(crate) deconv_1_8_to_1_2: ConvTranspose2d,
+    pub(crate) deconv_1_8_to_1_1: ConvTranspose2d,
+    pub(crate) deconv1_8: ConvTranspose2d,
+    pub(crate) conv1_4: Conv2d,
+    pub(crate) conv_out_scale_1_4: Conv2d,
+    pub(crate) deconv_1_4_to_1_1: ConvTranspose2d,
+    pub(crate) deconv1_4: ConvTranspose2d,
+    pub(crate) conv1_2: Conv2d,
+    pub(crate) conv_out_scale_1_2: Conv2d,
+    pub(crate) deconv1_2: ConvTranspose2d,
+    pub(crate) conv1_1: Conv2d,
+    pub(crate) seg_head_1_1: SegmentationHead,
+    pub(crate) seg_head_1_2: Option<SegmentationHead>,
+    pub(crate) seg_head_1_4: Option<SegmentationHead>,
+    pub(crate) seg_head_1_8: Option<SegmentationHead>,
 }
 
 impl LmscNet {
@@ -207,12 +207,12 @@ impl LmscNet {
 /// From one volume to logits: branches of dilated convolutions, summed with what went in.
 #[derive(Module, Debug)]
 pub struct SegmentationHead {
-    conv0: Conv3d,
-    conv1: Vec<Conv3d>,
-    bn1: Vec<BatchNorm>,
-    conv2: Vec<Conv3d>,
-    bn2: Vec<BatchNorm>,
-    conv_classes: Conv3d,
+    pub(crate) conv0: Conv3d,
+    pub(crate) conv1: Vec<Conv3d>,
+    pub(crate) bn1: Vec<BatchNorm>,
+    pub(crate) conv2: Vec<Conv3d>,
+    pub(crate) bn2: Vec<BatchNorm>,
+    pub(crate) conv_classes: Conv3d,
 }
 
 impl SegmentationHead {

@@ -5,6 +5,7 @@ mod network;
 mod sscnet;
 pub(crate) mod weights;
 
+pub(crate) use lmscnet::SegmentationHead;
 pub use lmscnet::{LmscNet, LmscNetConfig};
 pub use network::{Learned, LossOf, Network, Passes};
 pub use sscnet::{SscNet, SscNetConfig};

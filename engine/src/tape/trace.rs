@@ -63,6 +63,9 @@ pub(super) struct Watch {
 impl Watch {
     pub fn new(device: &Device, traced: bool) -> Self {
         let device = device.clone().without_autodiff();
+        if traced {
+            gpu::sample_launches(true);
+        }
         Self { device, trace: traced.then(Trace::default), names: Vec::new(), began: None }
     }
 
@@ -142,8 +145,14 @@ impl Watch {
         }
     }
 
-    pub fn finish(self) -> Option<Trace> {
-        self.trace
+    pub fn finish(mut self) -> Option<Trace> {
+        self.trace.take()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        gpu::sample_launches(false);
     }
 }
 

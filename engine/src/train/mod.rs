@@ -29,6 +29,7 @@ pub use input::input;
 pub use layers::presets;
 pub use model::{Model, load_model};
 pub use optimizer::Optimizer;
+pub(crate) use optimizer::{clip, squared_norm};
 pub use record::StepRecord;
 pub use run_folder::{RunFolder, is_complete};
 pub use schedule::Schedule;
