@@ -9,6 +9,8 @@
 
 mod gradients;
 mod pass;
+mod plan;
+mod simulate;
 mod trace;
 
 use std::cell::RefCell;
@@ -23,6 +25,8 @@ use crate::ops::{hollow, inject};
 use crate::{Error, Result};
 
 pub use pass::{Pass, Updates};
+pub use plan::{Strategy, curve, least, solve};
+pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
 pub use trace::{Lap, LossRun, SegmentRun, Trace};
 
 use trace::Watch;
@@ -475,7 +479,6 @@ impl<'n, M: Module> Learning<'n, M> {
                 }
             };
             request(Request::Gradient, self.watch.name(index))?;
-            self.watch.begin();
             let mut root: Option<Tensor<1>> = None;
             for (output, gradient) in outputs.into_iter().zip(upstream) {
                 if let Some(gradient) = gradient {
@@ -487,6 +490,8 @@ impl<'n, M: Module> Learning<'n, M> {
                 }
             }
             let Some(root) = root else { continue };
+            // The outputs are gone: what is in use now is what the segment's graph holds.
+            self.watch.begin();
             let mut gradients = root.backward();
             for ((slot, addend), leaf) in inputs.iter().zip(leaves) {
                 if let Some(leaf) = leaf.filter(|_| slot.tracked && !addend)
