@@ -240,14 +240,56 @@ fn a_quiet_run_prints_its_folder_and_nothing_else() {
 }
 
 #[test]
-fn a_run_over_its_budget_stops_saved_with_exit_code_3() {
+fn a_budget_that_nothing_fits_in_ends_a_run_saved_with_exit_code_3() {
     let folder = folder();
     let mut args = vec!["train", "--name", "b", "--vram", "1MiB"];
     args.extend(TINY);
     let output = occam(folder.path(), &args);
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert!(stderr(&output).contains("1.0 MiB") && stderr(&output).contains("runs/b"), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(
+        text.contains("1.00 MiB") && text.contains("smallest budget that fits is") && text.contains("runs/b"),
+        "{text}"
+    );
     works(folder.path(), &["predict", "runs/b", "-o", "a.label", "--device", "cpu"]);
+}
+
+#[test]
+fn a_run_within_a_budget_says_its_plan_and_keeps_it_for_resume() {
+    let folder = folder();
+    let mut args = vec!["train", "--name", "b", "--vram", "1GiB", "--log-format", "json"];
+    args.extend(TINY);
+    let events = json_lines(&works(folder.path(), &args));
+    let planned = events.iter().find(|event| event["event"] == "planned").unwrap();
+    assert_eq!((planned["strategy"].as_str(), planned["budget_bytes"].as_u64()), (Some("plan"), Some(1 << 30)));
+    assert!(
+        planned["segments"].as_array().unwrap().len() > 5 && planned["predicted_bytes"].as_u64().unwrap() > 1 << 20
+    );
+    let config = fs::read_to_string(folder.path().join("runs/b/config.toml")).unwrap();
+    assert!(config.contains("budget = \"1GiB\"") && config.contains("recompute = \"auto\""), "{config}");
+}
+
+#[test]
+fn plans_are_shown_and_no_run_is_made() {
+    let folder = folder();
+    let mut args = vec!["train", "--plan", "--plan-picture", "plan.png", "--log-format", "json"];
+    args.extend(TINY);
+    let events = json_lines(&works(folder.path(), &args));
+    let rows = events[0]["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert!(names.starts_with(&["none", "every-2", "sqrt", "topology", "plan"]) && names.len() >= 10, "{names:?}");
+    assert!(rows.iter().all(|row| row["measured_bytes"].as_u64().is_some() && row["step_ms"].as_f64().is_some()));
+    assert!(fs::read(folder.path().join("plan.png")).unwrap().starts_with(b"\x89PNG"));
+    assert!(!folder.path().join("runs").exists());
+}
+
+#[test]
+fn budgets_and_strategies_that_cannot_be_are_usage_errors() {
+    let folder = folder();
+    fails(folder.path(), &["train", "--vram", "4 parsecs"], 2, &["4 parsecs", "4GiB"]);
+    fails(folder.path(), &["train", "--set", "memory.budget=lots"], 2, &["memory.budget", "lots", "4GiB"]);
+    fails(folder.path(), &["train", "--recompute", "sqrtt"], 2, &["memory.recompute", "did you mean \"sqrt\""]);
+    fails(folder.path(), &["train", "--recompute", "plan"], 2, &["--vram"]);
 }
 
 #[cfg(unix)]

@@ -1,5 +1,7 @@
 //! Values of flags.
 
+use occam_engine::train::Budget;
+
 /// Three counts as `256x256x32`.
 pub fn counts(text: &str) -> Result<[usize; 3], String> {
     let parts: Vec<usize> = text
@@ -46,6 +48,12 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A budget of memory: none, auto or a size such as `4GiB`.
+pub fn budget(text: &str) -> Result<String, String> {
+    let known = text.parse::<Budget>().is_ok();
+    if known { Ok(text.to_owned()) } else { Err(format!("found {text:?}, expected auto, none or a size such as 4GiB")) }
+}
+
 /// A length in metres.
 pub fn metres(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
@@ -90,6 +98,8 @@ mod tests {
             assert!(position(wrong).is_err(), "{wrong}");
         }
         assert_eq!(metres("0.2"), Ok(0.2));
+        assert_eq!(budget("4GiB"), Ok("4GiB".into()));
+        assert!(budget("auto").is_ok() && budget("4 parsecs").is_err());
         for wrong in ["0", "-1", "inf", "nan", "a"] {
             assert!(metres(wrong).is_err(), "{wrong}");
         }

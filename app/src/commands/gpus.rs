@@ -17,7 +17,7 @@ pub fn run(out: Output) -> anyhow::Result<u8> {
         )?;
         return Ok(0);
     }
-    let mut devices = Table::new(["", "name", "kind", "driver"]).left(&[1, 2, 3]);
+    let mut devices = Table::new(["", "name", "kind", "memory", "driver"]).left(&[1, 2, 4]);
     let mut limits =
         Table::new(["", "largest tensor", "largest buffer", "workgroup memory", "threads", "bindings", "features"])
             .left(&[6]);
@@ -27,6 +27,7 @@ pub fn run(out: Output) -> anyhow::Result<u8> {
             adapter.index.to_string(),
             adapter.name.clone(),
             adapter.kind.to_string(),
+            adapter.memory_bytes.map_or_else(|| "-".into(), human::bytes),
             driver.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", "),
         ]);
         limits.row([
@@ -114,6 +115,7 @@ fn as_json(adapter: &AdapterInfo) -> serde_json::Value {
         "subgroup_sizes": adapter.subgroup_sizes,
         "cooperative_matrix": adapter.cooperative_matrix,
         "timestamps": adapter.timestamps,
+        "memory_bytes": adapter.memory_bytes,
         "kernels": kernels,
     })
 }

@@ -5,6 +5,7 @@ pub mod data;
 pub mod eval;
 pub mod gpus;
 pub mod import;
+mod plan;
 pub mod predict;
 pub mod presets;
 pub mod resume;

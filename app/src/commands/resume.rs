@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::train;
 use crate::fail::usage;
+use crate::parse;
 use crate::print::{Output, TrainPrinter, human, program, shell_word};
 use crate::signals::Signals;
 
@@ -18,9 +19,9 @@ pub struct ResumeArgs {
     /// Folder of the run; its last checkpoint says everything else
     run: PathBuf,
 
-    /// Most memory the run may take, as for train [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes)]
-    vram: Option<u64>,
+    /// Most memory the run may take from here on, as for train [default: as the run was started with]
+    #[arg(long, value_name = "SIZE", value_parser = parse::budget)]
+    vram: Option<String>,
 }
 
 pub fn run(args: &ResumeArgs, out: Output) -> anyhow::Result<u8> {
@@ -44,5 +45,5 @@ pub fn run(args: &ResumeArgs, out: Output) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let printer = TrainPrinter::new(out, &state.config);
-    train::watch(&Session::resume(&args.run)?, printer, &signals, args.vram, out)
+    train::watch(&Session::resume_within(&args.run, args.vram.as_deref())?, printer, &signals, out)
 }

@@ -10,12 +10,13 @@ use occam_engine::Error;
 use occam_engine::data::{self, Layout};
 use occam_engine::scene::GridSpec;
 use occam_engine::scene::formats::benchmarks::Benchmark;
-use occam_engine::session::{Command, Event, Session, StepRecord, Summary};
+use occam_engine::session::{Command, Event, Session, StepRecord};
 use occam_engine::train::TrainConfig;
 
+use super::plan;
 use crate::fail::{self, usage};
 use crate::parse;
-use crate::print::{Output, TrainPrinter, human};
+use crate::print::{Output, TrainPrinter};
 use crate::signals::Signals;
 
 /// How often the printer looks at the run.
@@ -80,10 +81,25 @@ pub struct TrainArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     precision: Option<Precision>,
 
-    /// Most memory the run may take, such as 4GiB [default: no limit]: when a measured peak passes it, the run stops,
-    /// saved, with exit code 3. Main memory on the CPU, the GPU's own on a GPU
-    #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes)]
-    vram: Option<u64>,
+    /// Most memory the run may take: a size such as 4GiB, or auto for what is free when the run starts, less a tenth
+    /// [default: none, no limit]. The run plans what it recomputes to stay below, splits batches if it must, and ends, saved,
+    /// with exit code 3 where nothing fits. Main memory of the whole program on the CPU, the GPU's own on a GPU
+    #[arg(long, value_name = "SIZE", value_parser = parse::budget)]
+    vram: Option<String>,
+    /// What the backward pass computes again instead of keeping it: auto (plan within a budget, else none), none, every-2 (or
+    /// another number), sqrt, topology, plan [default: the preset's]. Results are equal; memory falls, time rises
+    #[arg(long, value_name = "STRATEGY")]
+    recompute: Option<String>,
+    /// Say what every strategy takes, predicted and measured on one batch, and stop. No run is made
+    #[arg(long)]
+    plan: bool,
+    /// With --plan: also draw what is in use over a step, and peaks against times, to this PNG file
+    #[arg(long, value_name = "FILE", requires = "plan")]
+    plan_picture: Option<PathBuf>,
+    /// With --plan: predict the run's grid from this smaller one of the same height and from a half of it, with made-up
+    /// points, for a grid that does not fit this machine. Bytes and times are taken to grow in proportion to the voxels
+    #[arg(long, value_name = "XxYxZ", value_parser = parse::counts, requires = "plan")]
+    plan_from: Option<[usize; 3]>,
 
     /// Name of the run's folder [default: the preset and a number]. No effect on memory
     #[arg(long)]
@@ -153,6 +169,8 @@ impl TrainArgs {
         set(&mut config.seed, self.seed.as_ref());
         set(&mut config.name, self.name.as_ref());
         set(&mut config.runs, self.runs.as_ref());
+        set(&mut config.memory.budget, self.vram.as_ref());
+        set(&mut config.memory.recompute, self.recompute.as_ref());
         self.resize_grid(&mut config);
         config.check()?;
         Ok(config)
@@ -187,56 +205,34 @@ fn set<T: Clone>(place: &mut T, value: Option<&T>) {
     }
 }
 
-/// Why the run was told to stop.
-enum Stop {
-    Signal,
-    /// A measured peak passed the budget.
-    Memory {
-        step: usize,
-        peak_bytes: u64,
-        budget_bytes: u64,
-    },
-}
-
 pub fn run(args: &TrainArgs, out: Output) -> anyhow::Result<u8> {
     let config = args.config()?;
+    if args.plan {
+        return plan::run(&config, args.plan_from, args.plan_picture.as_deref(), out);
+    }
     if !args.no_gui {
         out.note("the window is not there yet; training runs without it, as with --no-gui");
     }
     let signals = Signals::install().context("cannot listen for Ctrl-C")?;
     let by_data = args.preset.is_none() && args.data.is_some();
     let printer = TrainPrinter::new(out, &config).chosen_by_data(by_data);
-    watch(&Session::start(config)?, printer, &signals, args.vram, out)
+    watch(&Session::start(config)?, printer, &signals, out)
 }
 
-/// Shows a run until it ends; its value is the program's exit code. Signals, and a peak over `budget_bytes`, stop the run.
-pub fn watch(
-    session: &Session,
-    mut printer: TrainPrinter,
-    signals: &Signals,
-    budget_bytes: Option<u64>,
-    out: Output,
-) -> anyhow::Result<u8> {
+/// Shows a run until it ends; its value is the program's exit code. Signals stop the run.
+pub fn watch(session: &Session, mut printer: TrainPrinter, signals: &Signals, out: Output) -> anyhow::Result<u8> {
     let mut last_step = 0;
-    let mut stop = None;
+    let mut stopping = false;
     loop {
         let event = session.events.recv_timeout(POLL);
-        let mut why = signals.stop_asked().then_some(Stop::Signal);
         for record in new_steps(session, &mut last_step) {
             printer.step(&record);
-            if let (Some(budget_bytes), Some(peak_bytes)) = (budget_bytes, record.peak_bytes)
-                && peak_bytes > budget_bytes
-            {
-                why.get_or_insert(Stop::Memory { step: record.step, peak_bytes, budget_bytes });
-            }
         }
-        if let (None, Some(why)) = (&stop, why) {
-            if matches!(why, Stop::Signal) {
-                printer.stopping();
-            }
+        if !stopping && signals.stop_asked() {
+            printer.stopping();
             // A trainer that is gone already has sent its last event.
             let _ = session.commands.send(Command::Stop);
-            stop = Some(why);
+            stopping = true;
         }
         match event {
             Ok(event) => {
@@ -247,7 +243,8 @@ pub fn watch(
                         return Ok(signals.exit_code());
                     }
                     Event::Failed(error) => return Err(error.into()),
-                    Event::Done(summary) => return ended(&summary, stop.as_ref(), signals),
+                    Event::Done(summary) if stopping && summary.interrupted => return Ok(signals.saved_exit_code()),
+                    Event::Done(_) => return Ok(0),
                     _ => {}
                 }
             }
@@ -257,21 +254,6 @@ pub fn watch(
                 return Err(fail::bug());
             }
         }
-    }
-}
-
-fn ended(summary: &Summary, stop: Option<&Stop>, signals: &Signals) -> anyhow::Result<u8> {
-    match stop {
-        Some(Stop::Memory { step, peak_bytes, budget_bytes }) => Err(Error::TooLarge(format!(
-            "step {step} took {} at its peak, and --vram allows {}; the run is saved in {}. Use a smaller --batch (with \
-             --accumulate, training stays the same) or --grid, or allow more",
-            human::bytes(*peak_bytes),
-            human::bytes(*budget_bytes),
-            summary.run.display()
-        ))
-        .into()),
-        Some(Stop::Signal) if summary.interrupted => Ok(signals.saved_exit_code()),
-        _ => Ok(0),
     }
 }
 

@@ -64,46 +64,9 @@ pub fn percent(share: f64) -> String {
     if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "-".into() }
 }
 
-/// A size in bytes as people write it: `4GiB`, `512 MiB`, `8G`, `1.5gb`, `1000000`.
-///
-/// K, M, G, T mean powers of 1024 with or without `iB`; `KB`, `MB`, `GB`, `TB` mean powers of 1000.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let expected = || format!("found {text:?}, expected a size such as 4GiB, 512MiB or 8GB");
-    let trimmed = text.trim();
-    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(split);
-    let number: f64 = number.parse().map_err(|_| expected())?;
-    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "ki" | "kib" => 1024.0,
-        "m" | "mi" | "mib" => 1024.0 * 1024.0,
-        "g" | "gi" | "gib" => 1024.0 * 1024.0 * 1024.0,
-        "t" | "ti" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        _ => return Err(expected()),
-    };
-    let size = number * factor;
-    if size.is_finite() && (1.0..1e18).contains(&size) { Ok(size as u64) } else { Err(expected()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_as_written() {
-        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
-        assert_eq!(parse_bytes(" 512 mib "), Ok(512 << 20));
-        assert_eq!(parse_bytes("1.5G"), Ok(3 << 29));
-        assert_eq!(parse_bytes("8GB"), Ok(8_000_000_000));
-        assert_eq!(parse_bytes("1000000"), Ok(1_000_000));
-        for wrong in ["", "GiB", "4 parsecs", "-1GiB", "0", "1e9", "1.2.3G", "99999999999T"] {
-            assert!(parse_bytes(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn numbers_read_well() {

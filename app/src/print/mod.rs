@@ -9,6 +9,7 @@ use serde_json::Value;
 
 pub mod bench;
 pub mod human;
+pub mod plan;
 pub mod scores;
 mod table;
 mod train;

@@ -11,7 +11,7 @@ use occam_engine::session::{Event, RunInfo, StepRecord, Summary};
 use occam_engine::train::TrainConfig;
 use serde_json::{Value, json};
 
-use super::{Output, human, scores};
+use super::{Output, human, plan, scores};
 
 /// Least time between two lines of progress where no bar can be drawn.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -100,6 +100,12 @@ impl TrainPrinter {
             Event::Checkpoint { step, path } => {
                 self.json(&json!({ "event": "checkpoint", "step": step, "path": path.to_string_lossy() }));
                 self.line(&format!("step {step}: saved {}", path.display()));
+            }
+            Event::Planned(report) => {
+                let mut value = json!(report);
+                value["event"] = "planned".into();
+                self.json(&value);
+                self.line(&format!("memory      {}", plan::chosen(report)));
             }
             Event::Warning(text) => {
                 self.json(&json!({ "event": "warning", "message": text }));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::rng::Rng;
 use super::{AugmentConfig, Batch, Dataset, augment};
@@ -114,6 +115,26 @@ impl Loader {
         Ok(batch)
     }
 }
+
+impl Loader {
+    /// Waits until as many batches wait as may, so that the threads rest: what is in use then is what they hold between
+    /// steps. False when `go_on` said so before.
+    pub fn settle(&self, go_on: &mut dyn FnMut() -> bool) -> bool {
+        let full = self.shared.config.workers + 1;
+        let mut state = self.shared.lock();
+        while state.ready.len() < full {
+            if !go_on() {
+                return false;
+            }
+            let waited = self.shared.changed.wait_timeout(state, SETTLE_POLL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+/// How often who waits for the threads looks whether to go on.
+const SETTLE_POLL: Duration = Duration::from_millis(50);
 
 impl Drop for Loader {
     fn drop(&mut self) {
@@ -247,7 +268,7 @@ mod tests {
         fn sample(&self, index: usize) -> Result<Sample> {
             let made = self.made.fetch_add(1, Ordering::SeqCst);
             // Later samples of a batch are ready before earlier ones of others.
-            std::thread::sleep(std::time::Duration::from_micros((index as u64 * 7919) % 1000));
+            std::thread::sleep(Duration::from_micros((index as u64 * 7919) % 1000));
             if (self.bad)(index) || made >= self.good {
                 assert!(!self.panics, "sample {index} is bad");
                 return Err(Error::Usage(format!("sample {index} is bad")));
@@ -353,7 +374,7 @@ mod tests {
         while made() < 4 * (2 + 3) {
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         assert_eq!(made(), 4 * (2 + 3));
         drop(loader);
         // All threads are gone: nobody else holds the data set.

@@ -84,6 +84,8 @@ pub struct AdapterInfo {
     pub cooperative_matrix: Vec<u32>,
     /// Kernel times measured on the device's own clock.
     pub timestamps: bool,
+    /// Memory of its own; of one without, the host's that it may take. None where the driver does not say.
+    pub memory_bytes: Option<u64>,
 }
 
 impl AdapterInfo {
@@ -111,8 +113,30 @@ impl AdapterInfo {
                 Vec::new()
             },
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            memory_bytes: memory_bytes(adapter),
         }
     }
+}
+
+/// Sizes of the heaps that Vulkan calls local to the device.
+#[cfg(not(target_os = "macos"))]
+#[allow(unsafe_code)]
+fn memory_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    const DEVICE_LOCAL: u32 = 1;
+    // SAFETY: the handle is only read from, and lives as long as the adapter that it belongs to.
+    let properties = unsafe {
+        let adapter = adapter.as_hal::<wgpu::hal::api::Vulkan>()?;
+        let instance = adapter.shared_instance().raw_instance();
+        instance.get_physical_device_memory_properties(adapter.raw_physical_device())
+    };
+    let heaps = properties.memory_heaps.iter().take(properties.memory_heap_count as usize);
+    // The largest: some cards show a part of it a second time, as the window that the host can write through.
+    heaps.filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).max()
+}
+
+#[cfg(target_os = "macos")]
+fn memory_bytes(_: &wgpu::Adapter) -> Option<u64> {
+    None
 }
 
 /// What kernels on matrix units ask of a device.

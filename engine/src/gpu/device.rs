@@ -259,6 +259,7 @@ mod tests {
             subgroup_sizes: None,
             cooperative_matrix: Vec::new(),
             timestamps: false,
+            memory_bytes: None,
         }
     }
 

@@ -45,7 +45,8 @@ impl Chart {
     pub fn draw(&self, [width, height]: [usize; 2]) -> Image {
         let mut image = Image::new(width, height, WHITE);
         let line = text::LINE * SCALE;
-        let points = || self.series.iter().flat_map(|series| &series.points).filter(|p| p.iter().all(|v| v.is_finite()));
+        let points =
+            || self.series.iter().flat_map(|series| &series.points).filter(|p| p.iter().all(|v| v.is_finite()));
         let level = self.level.as_ref().map(|(level, _)| *level);
         let (x_low, x_high) = bounds(points().map(|point| point[0]), !self.x_from_points);
         let (y_low, y_high) = bounds(points().map(|point| point[1]).chain(level), true);
@@ -97,7 +98,11 @@ impl Chart {
             let places: Vec<[f64; 2]> = finite.map(|point| place(*point)).collect();
             if series.style == Style::Marks {
                 for [x, y] in &places {
-                    image.fill([(*x as usize).saturating_sub(4), (*y as usize).saturating_sub(4)], [9, 9], series.colour);
+                    image.fill(
+                        [(*x as usize).saturating_sub(4), (*y as usize).saturating_sub(4)],
+                        [9, 9],
+                        series.colour,
+                    );
                 }
                 continue;
             }
@@ -144,7 +149,8 @@ fn bounds(values: impl Iterator<Item = f64>, with_zero: bool) -> (f64, f64) {
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 6.0;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
     let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
     (first..=last.min(first + 20)).map(|tick| tick as f64 * step).collect()
 }
@@ -190,7 +196,12 @@ mod tests {
     #[test]
     fn steps_hold_a_value_until_the_next() {
         let chart = |style| Chart {
-            series: vec![Series { name: String::new(), colour: [1, 2, 3], points: vec![[0.0, 0.0], [1.0, 1.0]], style }],
+            series: vec![Series {
+                name: String::new(),
+                colour: [1, 2, 3],
+                points: vec![[0.0, 0.0], [1.0, 1.0]],
+                style,
+            }],
             ..Chart::default()
         };
         let drawn = |style| {

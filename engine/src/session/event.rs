@@ -80,6 +80,8 @@ pub enum Event {
         step: usize,
         path: PathBuf,
     },
+    /// What is recomputed from here on, and the peak that this is to have.
+    Planned(crate::train::PlanReport),
     Warning(String),
     Failed(crate::Error),
     Done(Summary),

@@ -69,6 +69,19 @@ impl Session {
         Self::spawn(Plan::resume(run)?)
     }
 
+    /// [`Session::resume`] with another `memory.budget` from here on.
+    ///
+    /// # Errors
+    /// Those of [`Session::resume`]; [`Error::Usage`] for a budget that is none.
+    pub fn resume_within(run: &Path, budget: Option<&str>) -> Result<Self> {
+        let mut plan = Plan::resume(run)?;
+        if let (Plan::Resumed { state, .. }, Some(budget)) = (&mut plan, budget) {
+            budget.clone_into(&mut state.config.memory.budget);
+            state.config.check()?;
+        }
+        Self::spawn(plan)
+    }
+
     fn spawn(plan: Plan) -> Result<Self> {
         let (commands, orders) = channel();
         let (sender, events) = sync_channel(MOST_EVENTS);

@@ -18,7 +18,8 @@ use crate::models::{Network, WeightsInfo};
 use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
 use crate::train::{
-    self, ClassWeights, Learner, Model, RunFolder, Schedule, StepRecord, TargetStatistics, TrainConfig, fits,
+    self, Budget, ClassWeights, Learner, Model, Planning, RunFolder, Schedule, StepRecord, TargetStatistics,
+    TrainConfig, fits,
 };
 use crate::{Error, Progress, Result};
 
@@ -66,6 +67,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     }
     gpu::reset_peak();
     let device = opened.device;
+    let planning = Planning::new(&config.memory, config.memory.budget.parse::<Budget>()?.bytes(&device)?)?;
     let splits = data::open(&config.data, &config.grid, config.seed)?.for_input(config.input);
     let (channels, classes) = (config.input.channels(), splits.training.labels().len());
     let work = fits::Work::Training { batch: config.steps.batch, workers: config.data.workers };
@@ -143,6 +145,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let class_weights = Tensor::from_data(state.class_weights.as_slice(), &device);
     let losses = Losses::new(&config.loss, class_weights, &config.grid);
     let mut learner = Learner::new(network, &config, &device, losses);
+    learner.planning = planning;
     if let Plan::Resumed { checkpoint, .. } = plan {
         learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
     }
@@ -156,6 +159,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
             first_batch: state.batches,
         },
     )?;
+    leave_to_loader(&mut learner, &loader, &device, controls);
     let mut trainer =
         Trainer { device, splits, schedule, folder, learner, loader, state, evaluated: None, saved: None };
     let interrupted = trainer.train(controls, outbox)?;
@@ -275,6 +279,20 @@ fn load(loader: &mut Loader, taken: &mut u64, controls: &mut Controls, outbox: &
     }
 }
 
+/// Within a budget on the CPU, what threads need for a moment to prepare samples is left to them: measured while they fill
+/// their queue.
+fn leave_to_loader(learner: &mut Learner, loader: &Loader, device: &Device, controls: &mut Controls) {
+    if learner.planning.budget_bytes().is_none() || !gpu::is_cpu(device) {
+        return;
+    }
+    gpu::start_lap(device);
+    if loader.settle(&mut || !controls.stopped())
+        && let (Some(peak_bytes), Some(memory)) = (gpu::lap_peak(device), gpu::memory_use(device))
+    {
+        learner.planning.leave(peak_bytes.saturating_sub(memory.in_use_bytes));
+    }
+}
+
 /// Width and height of each of the three panels of a preview.
 const PREVIEW_PX: [usize; 2] = [560, 420];
 
@@ -339,10 +357,12 @@ impl Trainer {
         // A run that was resumed draws what one that went through draws.
         self.learner.seed = Rng::of(&[self.state.config.seed, number as u64]).next_u64();
         let mut between = || if controls.stopped() { Err(Error::Interrupted) } else { Ok(()) };
+        gpu::start_step(&self.device);
         let outcome = self.learner.step(&batches, lr, &mut between).map_err(|e| match e {
             Error::Failed(why) => Error::Failed(format!("step {number}: {why}")),
             other => other,
         })?;
+        let peak_bytes = gpu::step_peak(&self.device);
         self.state.batches += taken;
         let samples = self.state.batches * self.state.config.steps.batch as u64;
         self.state.epoch = samples.div_ceil(self.splits.training.len() as u64);
@@ -362,7 +382,52 @@ impl Trainer {
         };
         self.folder.step(&record)?;
         outbox.step(record);
-        Ok(())
+        self.plan(peak_bytes, outbox)
+    }
+
+    /// What the step says about the next ones: the plan after a measured step, a tighter one when a peak passed the budget.
+    /// When no plan fits, fewer samples go through the network at a time, unless the user said how many.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] when nothing fits; the run is then saved.
+    fn plan(&mut self, peak_bytes: Option<u64>, outbox: &mut Outbox) -> Result<()> {
+        let planned = match (self.learner.planned.take(), peak_bytes) {
+            (Some(planned), _) => planned.map(Some),
+            (None, Some(peak_bytes)) => self.learner.planning.check(peak_bytes),
+            (None, None) => Ok(None),
+        };
+        match planned {
+            Ok(None) => Ok(()),
+            Ok(Some(report)) => {
+                outbox.send(Event::Planned(report));
+                Ok(())
+            }
+            Err(Error::TooLarge(why)) => {
+                if let Some(size) = self.fewer_samples() {
+                    outbox.warn(format!("{why}; from here on {size} go through the network at a time"));
+                    return Ok(());
+                }
+                self.save(outbox)?;
+                Err(Error::TooLarge(format!("{why}. The run is saved in {}", self.folder.path().display())))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Half as many samples at a time as so far.
+    fn fewer_samples(&mut self) -> Option<String> {
+        let steps = &self.state.config.steps;
+        let now = if self.learner.micro_batch == 0 { steps.batch } else { self.learner.micro_batch };
+        if self.state.config.memory.micro_batch > 0 || now <= 1 {
+            return None;
+        }
+        self.learner.micro_batch = now.div_ceil(2);
+        self.learner.planning.forget();
+        Some(if self.learner.micro_batch == 1 {
+            "one sample".into()
+        } else {
+            format!("{} samples", self.learner.micro_batch)
+        })
     }
 
     /// Scores the validation samples, shows the first of them, and keeps the best network.

@@ -25,7 +25,7 @@ use crate::ops::{hollow, inject};
 use crate::{Error, Result};
 
 pub use pass::{Pass, Updates};
-pub use plan::{Strategy, curve, least, solve};
+pub use plan::{Strategy, least, solve};
 pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
 pub use trace::{Lap, LossRun, SegmentRun, Trace};
 

@@ -107,14 +107,6 @@ pub fn least(profile: &Profile) -> (Vec<Mode>, u64) {
     (modes, peak)
 }
 
-/// Plans for `count` budgets from the smallest possible to what nothing recomputed takes, both included.
-pub fn curve(profile: &Profile, count: usize) -> Vec<(u64, Vec<Mode>)> {
-    let (least, none) = (least(profile).1, profile.simulate(&[]).peak_bytes);
-    let last = count.saturating_sub(1).max(1) as u64;
-    let budgets = (0..count as u64).map(|step| least + none.saturating_sub(least) * step / last);
-    budgets.filter_map(|budget| solve(profile, budget).map(|modes| (budget, modes))).collect()
-}
-
 /// What was chosen for the first segments.
 #[derive(Clone, Copy)]
 struct Choice {
@@ -246,26 +238,6 @@ mod tests {
             }
         }
         assert!(some >= 600 && none >= 200, "{some} budgets with a plan, {none} without");
-    }
-
-    #[test]
-    fn the_curve_runs_from_the_smallest_peak_to_everything_kept() {
-        let mut draw = Draw(3);
-        for _ in 0..20 {
-            let mut profile = random(&mut draw, 8);
-            // To recompute never takes more here, so that keeping everything is the highest peak.
-            for segment in &mut profile.segments {
-                for peaks in [&mut segment.forward, &mut segment.backward] {
-                    peaks.recompute = peaks.recompute.min(peaks.keep);
-                }
-            }
-            let curve = curve(&profile, 5);
-            assert_eq!(curve.len(), 5);
-            let found: Vec<_> = curve.iter().map(|(_, modes)| profile.simulate(modes)).collect();
-            assert_eq!(found[0].peak_bytes, least(&profile).1);
-            assert_eq!(found[4].added_ms, 0.0);
-            assert!(found.windows(2).all(|pair| pair[0].added_ms >= pair[1].added_ms));
-        }
     }
 
     /// A network of 60 segments is planned at once: the front stays small.

@@ -68,9 +68,8 @@ impl Budget {
             Self::Auto => {
                 let free = match gpu::adapter_of(device) {
                     // What the program has already is its own.
-                    None => available_bytes().map(|free| {
-                        free + gpu::memory_use(device).map_or(0, |memory| memory.in_use_bytes)
-                    }),
+                    None => available_bytes()
+                        .map(|free| free + gpu::memory_use(device).map_or(0, |memory| memory.in_use_bytes)),
                     Some(adapter) if adapter.kind == AdapterKind::Discrete => adapter.memory_bytes,
                     // Memory of the host.
                     Some(adapter) => match (available_bytes(), adapter.memory_bytes) {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use occam_scene::GridSpec;
 use serde::{Deserialize, Serialize};
 
+use super::Budget;
+use super::planning;
 pub use crate::data::{AugmentConfig, DataConfig, InputConfig};
 pub use crate::losses::{ClassWeights, LossConfig};
 use crate::models::Network;
@@ -150,6 +152,8 @@ impl TrainConfig {
         whole("memory.micro_batch", self.memory.micro_batch, 0..=MAX_SAMPLES)?;
         whole("steps.steps", steps.steps, 0..=MAX_STEPS)?;
         whole("steps.epochs", steps.epochs, 0..=MAX_STEPS)?;
+        let budget: Budget = self.memory.budget.parse()?;
+        planning::check(&self.memory.recompute, budget != Budget::None)?;
         Network::check_name(&self.model.network)?;
         let paths = [
             ("runs", Some(&self.runs)),

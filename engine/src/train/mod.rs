@@ -1,6 +1,7 @@
 //! The step, its optimizer and schedule, and the files of a run.
 
 mod baselines;
+mod budget;
 pub mod checkpoint;
 mod config;
 mod evaluate;
@@ -11,14 +12,17 @@ mod layers;
 pub mod loss_scale;
 mod model;
 mod optimizer;
+mod planning;
 pub mod precision;
 mod record;
 mod run_folder;
 mod schedule;
 mod step;
+mod study;
 mod tensorboard;
 
 pub use baselines::baselines;
+pub use budget::{Budget, parse_size};
 pub use config::{
     AugmentConfig, ClassWeights, DataConfig, InputConfig, LossConfig, MemoryConfig, ModelConfig, OptimConfig,
     PrecisionConfig, StepsConfig, TrainConfig,
@@ -30,7 +34,9 @@ pub use layers::presets;
 pub use model::{Model, load_model};
 pub use optimizer::Optimizer;
 pub(crate) use optimizer::{clip, squared_norm};
+pub use planning::{PlanReport, PlannedSegment, Planning, StepMemory};
 pub use record::StepRecord;
 pub use run_folder::{RunFolder, is_complete};
 pub use schedule::Schedule;
 pub use step::{Learner, StepOutcome};
+pub use study::{Study, StudyMoment, StudyRow, study};

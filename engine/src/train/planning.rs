@@ -23,14 +23,20 @@ static EVERYTHING_AGAIN: [Mode; 1024] = [Mode::Recompute; 1024];
 /// or of the plan for the budget.
 #[derive(Debug)]
 pub struct Planning {
-    strategy: Strategy,
+    how: How,
     /// Whether the user named the strategy.
     named: bool,
+    modes: Vec<Mode>,
+    measured: Option<Measured>,
+}
+
+/// What is to be decided by.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    strategy: Strategy,
     budget_bytes: Option<u64>,
     /// That others may take while a step runs.
     spare_bytes: u64,
-    modes: Vec<Mode>,
-    measured: Option<Measured>,
 }
 
 #[derive(Debug)]
@@ -53,7 +59,7 @@ pub struct StepMemory {
 }
 
 /// What was chosen for a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PlanReport {
     pub strategy: String,
     pub budget_bytes: Option<u64>,
@@ -72,7 +78,7 @@ pub struct PlanReport {
 }
 
 /// A segment in a plan.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PlannedSegment {
     pub name: String,
     /// That it holds from its forward to its backward pass, if it is kept.
@@ -97,35 +103,33 @@ impl Planning {
     /// # Errors
     /// [`Error::Usage`] for an unknown strategy, and for a plan without a budget.
     pub fn new(memory: &MemoryConfig, budget_bytes: Option<u64>) -> Result<Self> {
-        let strategy = strategy(&memory.recompute)?;
-        let chosen = strategy.unwrap_or(if budget_bytes.is_some() { Strategy::Plan } else { Strategy::None });
-        if chosen == Strategy::Plan && budget_bytes.is_none() {
-            return Err(plan_without_budget());
-        }
-        Ok(Self {
-            strategy: chosen,
-            named: strategy.is_some(),
-            budget_bytes,
-            spare_bytes: 0,
-            modes: Vec::new(),
-            measured: None,
-        })
+        let named = check(&memory.recompute, budget_bytes.is_some())?;
+        let strategy = named.unwrap_or(if budget_bytes.is_some() { Strategy::Plan } else { Strategy::None });
+        Ok(Self::by(strategy, named.is_some(), budget_bytes))
     }
 
-    /// Modes that stay, whatever they take; with `None` the next step is measured, and nothing is decided by itself.
-    pub fn fixed(modes: Option<Vec<Mode>>) -> Self {
-        let modes = modes.unwrap_or_else(|| EVERYTHING_AGAIN.to_vec());
-        let (strategy, budget_bytes) = (Strategy::None, None);
-        Self { strategy, named: true, budget_bytes, spare_bytes: 0, modes, measured: None }
+    fn by(strategy: Strategy, named: bool, budget_bytes: Option<u64>) -> Self {
+        let how = How { strategy, budget_bytes, spare_bytes: 0 };
+        Self { how, named, modes: Vec::new(), measured: None }
+    }
+
+    /// Modes that stay, whatever they take; those beyond keep.
+    pub fn fixed(modes: Vec<Mode>) -> Self {
+        Self { modes, ..Self::by(Strategy::None, true, None) }
+    }
+
+    /// One that measures the next step, and then has a plan for a budget beyond all needs.
+    pub fn measuring() -> Self {
+        Self::by(Strategy::Plan, true, Some(1 << 60))
     }
 
     /// Leaves `bytes` of the budget to others, such as threads that prepare samples.
     pub fn leave(&mut self, bytes: u64) {
-        self.spare_bytes = bytes;
+        self.how.spare_bytes = bytes;
     }
 
     pub fn budget_bytes(&self) -> Option<u64> {
-        self.budget_bytes
+        self.how.budget_bytes
     }
 
     /// Of the next step.
@@ -135,7 +139,7 @@ impl Planning {
 
     /// Whether the next step is to be measured.
     pub fn wants_trace(&self) -> bool {
-        self.measured.is_none() && (self.budget_bytes.is_some() || self.strategy != Strategy::None)
+        self.measured.is_none() && (self.how.budget_bytes.is_some() || self.how.strategy != Strategy::None)
     }
 
     /// Takes the trace of a measured step and decides. Nothing when no trace was wanted.
@@ -148,50 +152,51 @@ impl Planning {
             return Ok(None);
         }
         let profile = Profile::new(trace, step.fixed_bytes, step.end_peak_bytes, step.step_ms)?;
-        if self.budget_bytes.is_some() && profile.simulate(&[]).peak_bytes == 0 {
+        if self.how.budget_bytes.is_some() && profile.simulate(&[]).peak_bytes == 0 {
             return Err(Error::Failed(
                 "memory.budget is set, but the device does not say how much it holds, so nothing can be planned. Set \
                  memory.budget to none"
                     .into(),
             ));
         }
-        let measured = Measured { profile, fixed_bytes: step.after_bytes };
-        let Some(modes) = self.decide(&measured) else {
-            let error = self.too_large(&measured);
-            self.measured = Some(measured);
+        self.take(profile, step.after_bytes).map(Some)
+    }
+
+    /// Decides by a profile; `fixed_bytes` are in use between steps.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], as of [`Planning::observe`].
+    pub(super) fn take(&mut self, profile: Profile, fixed_bytes: u64) -> Result<PlanReport> {
+        let measured = self.measured.insert(Measured { profile, fixed_bytes });
+        if let Some(modes) = self.how.decide(measured) {
+            self.modes = modes;
+            Ok(self.how.report(measured, &self.modes))
+        } else {
             self.modes = EVERYTHING_AGAIN.to_vec();
-            return Err(error);
-        };
-        self.modes = modes;
-        self.measured = Some(measured);
-        Ok(self.report())
+            Err(self.how.too_large(measured))
+        }
     }
 
     /// A step by the plan had its peak at `peak_bytes`. When that is more than the budget, what was not foreseen is added to
     /// what the next steps must leave free, and the plan is made anew; nothing when the plan stays.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when nothing fits any more.
+    /// [`Error::TooLarge`] when nothing else fits.
     pub fn check(&mut self, peak_bytes: u64) -> Result<Option<PlanReport>> {
-        let (Some(budget), Some(measured)) = (self.budget_bytes, &self.measured) else { return Ok(None) };
+        let (Some(budget), Some(measured)) = (self.how.budget_bytes, &self.measured) else { return Ok(None) };
         if peak_bytes <= budget {
             return Ok(None);
         }
         let predicted = measured.fixed_bytes + measured.profile.simulate(&self.modes).peak_bytes;
-        self.spare_bytes = self.spare_bytes.max(peak_bytes.saturating_sub(predicted));
-        let before = std::mem::take(&mut self.modes);
-        let decided = self.measured.as_ref().and_then(|measured| self.decide(measured));
-        match decided {
-            Some(modes) if modes != before => {
+        self.how.spare_bytes = self.how.spare_bytes.max(peak_bytes.saturating_sub(predicted));
+        match self.how.decide(measured) {
+            Some(modes) if modes != self.modes => {
                 self.modes = modes;
-                Ok(self.report())
+                Ok(Some(self.how.report(measured, &self.modes)))
             }
             _ => {
-                self.modes = before;
-                Err(self.measured.as_ref().map_or_else(plan_without_budget, |measured| {
-                    let error = self.too_large(measured);
-                    Error::TooLarge(format!("a step took {}: {error}", crate::bytes_text(peak_bytes)))
-                }))
+                let why = self.how.too_large(measured);
+                Err(Error::TooLarge(format!("a step took {}: {why}", crate::bytes_text(peak_bytes))))
             }
         }
     }
@@ -199,7 +204,7 @@ impl Planning {
     /// Takes the next tighter plan, for a device that had less than the budget; false when there is none, or the user named
     /// another strategy. Without a measurement everything is recomputed.
     pub fn tighten(&mut self) -> bool {
-        if self.named && self.strategy != Strategy::Plan {
+        if self.named && self.how.strategy != Strategy::Plan {
             return false;
         }
         let Some(measured) = &self.measured else {
@@ -227,77 +232,97 @@ impl Planning {
 
     /// The smallest budget that a plan fits in, once a step was measured.
     pub fn smallest_bytes(&self) -> Option<u64> {
-        self.measured.as_ref().map(|measured| self.budget_for(measured, least(&measured.profile).1))
+        self.measured.as_ref().map(|measured| self.how.smallest_bytes(measured))
+    }
+
+    /// What was measured, and how much is in use between steps.
+    pub(super) fn measured(&self) -> Option<(&Profile, u64)> {
+        self.measured.as_ref().map(|measured| (&measured.profile, measured.fixed_bytes))
     }
 
     /// What was chosen, once a step was measured.
     pub fn report(&self) -> Option<PlanReport> {
-        let Measured { profile, fixed_bytes } = self.measured.as_ref()?;
-        let chosen = profile.simulate(&self.modes);
-        let segments = profile.segments.iter().enumerate().map(|(number, segment)| PlannedSegment {
-            name: segment.name.clone(),
-            kept_bytes: segment.kept_bytes,
-            recomputed: self.modes.get(number) == Some(&Mode::Recompute),
-            recompute_ms: segment.again_ms,
-        });
-        Some(PlanReport {
-            strategy: self.strategy.to_string(),
-            budget_bytes: self.budget_bytes,
-            predicted_bytes: fixed_bytes + chosen.peak_bytes,
-            none_bytes: fixed_bytes + profile.simulate(&[]).peak_bytes,
-            smallest_bytes: self.smallest_bytes()?,
-            fixed_bytes: *fixed_bytes,
-            step_ms: profile.step_ms,
-            added_ms: chosen.added_ms,
-            segments: segments.collect(),
-        })
+        self.measured.as_ref().map(|measured| self.how.report(measured, &self.modes))
     }
+}
 
+impl How {
     /// The modes of the strategy, if they fit.
-    fn decide(&self, measured: &Measured) -> Option<Vec<Mode>> {
-        let Measured { profile, fixed_bytes } = measured;
-        let room = self.budget_bytes.map_or(Some(u64::MAX), |budget| {
-            ((budget as f64 * (1.0 - MARGIN)) as u64).checked_sub(fixed_bytes + self.spare_bytes)
-        })?;
+    fn decide(self, Measured { profile, fixed_bytes }: &Measured) -> Option<Vec<Mode>> {
+        let room = self.budget_bytes.map_or(Some(u64::MAX), |budget| room(budget, fixed_bytes + self.spare_bytes))?;
         match self.strategy.modes(profile) {
             None => solve(profile, room),
             Some(modes) => (profile.simulate(&modes).peak_bytes <= room).then_some(modes),
         }
     }
 
-    /// The budget, in whole MiB, that a step with this peak fits in.
-    fn budget_for(&self, measured: &Measured, peak_bytes: u64) -> u64 {
-        let bytes = (measured.fixed_bytes + self.spare_bytes + peak_bytes) as f64 / (1.0 - MARGIN);
-        // One byte more than rounding could take away again.
-        (bytes as u64 + 1).next_multiple_of(1 << 20)
+    fn report(self, measured: &Measured, modes: &[Mode]) -> PlanReport {
+        let Measured { profile, fixed_bytes } = measured;
+        let chosen = profile.simulate(modes);
+        let segments = profile.segments.iter().enumerate().map(|(number, segment)| PlannedSegment {
+            name: segment.name.clone(),
+            kept_bytes: segment.kept_bytes,
+            recomputed: modes.get(number) == Some(&Mode::Recompute),
+            recompute_ms: segment.again_ms,
+        });
+        PlanReport {
+            strategy: self.strategy.to_string(),
+            budget_bytes: self.budget_bytes,
+            predicted_bytes: fixed_bytes + chosen.peak_bytes,
+            none_bytes: fixed_bytes + profile.simulate(&[]).peak_bytes,
+            smallest_bytes: self.smallest_bytes(measured),
+            fixed_bytes: *fixed_bytes,
+            step_ms: profile.step_ms,
+            added_ms: chosen.added_ms,
+            segments: segments.collect(),
+        }
     }
 
-    fn too_large(&self, measured: &Measured) -> Error {
+    fn smallest_bytes(self, measured: &Measured) -> u64 {
+        budget_for(measured.fixed_bytes + self.spare_bytes + least(&measured.profile).1)
+    }
+
+    fn too_large(self, measured: &Measured) -> Error {
         let budget = crate::bytes_text(self.budget_bytes.unwrap_or(u64::MAX));
-        let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
-        let smallest = mib(self.budget_for(measured, least(&measured.profile).1));
+        let smallest = self.smallest_bytes(measured) >> 20;
         if let Some(modes) = self.strategy.modes(&measured.profile) {
-            let needed = mib(self.budget_for(measured, measured.profile.simulate(&modes).peak_bytes));
+            let peak_bytes = measured.profile.simulate(&modes).peak_bytes;
+            let needed = budget_for(measured.fixed_bytes + self.spare_bytes + peak_bytes) >> 20;
             return Error::TooLarge(format!(
-                "memory.recompute = \"{}\" needs a budget of {needed}, and memory.budget allows {budget}. With \
-                 memory.recompute = \"plan\" the smallest budget that fits is {smallest}",
+                "memory.recompute = \"{}\" needs a budget of {needed} MiB, and memory.budget allows {budget}. With \
+                 memory.recompute = \"plan\" the smallest budget that fits is {smallest} MiB",
                 self.strategy
             ));
         }
         Error::TooLarge(format!(
             "a step does not fit in {budget}, even with everything recomputed that helps: the smallest budget that fits is \
-             {smallest}. To need less, in this order: --precision f16, a smaller memory.micro_batch or --batch, fewer \
+             {smallest} MiB. To need less, in this order: --precision f16, a smaller memory.micro_batch or --batch, fewer \
              --workers, a smaller --grid"
         ))
     }
 }
 
+/// What a budget leaves to a step beside what is taken already.
+pub(super) fn room(budget_bytes: u64, taken_bytes: u64) -> Option<u64> {
+    ((budget_bytes as f64 * (1.0 - MARGIN)) as u64).checked_sub(taken_bytes)
+}
+
+/// The smallest budget, in whole MiB, for a predicted peak.
+pub(super) fn budget_for(peak_bytes: u64) -> u64 {
+    // One byte more than rounding could take away again.
+    ((peak_bytes as f64 / (1.0 - MARGIN)) as u64 + 1).next_multiple_of(1 << 20)
+}
+
 /// The strategy that `memory.recompute` names; `None`: `auto`.
-pub(super) fn strategy(text: &str) -> Result<Option<Strategy>> {
-    if text.trim().eq_ignore_ascii_case("auto") {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|error| Error::Usage(format!("memory.recompute: {error}")))
+///
+/// # Errors
+/// [`Error::Usage`] for an unknown one, and for a plan without a budget.
+pub(super) fn check(recompute: &str, budget: bool) -> Result<Option<Strategy>> {
+    let strategy = match recompute.trim().eq_ignore_ascii_case("auto") {
+        true => None,
+        false => Some(recompute.parse().map_err(|error| Error::Usage(format!("memory.recompute: {error}")))?),
+    };
+    if strategy == Some(Strategy::Plan) && !budget { Err(plan_without_budget()) } else { Ok(strategy) }
 }
 
 fn plan_without_budget() -> Error {
@@ -424,7 +449,7 @@ mod tests {
         assert!(planning.tighten());
         assert_eq!(planning.modes(), [Mode::Recompute, Mode::Keep]);
         assert!(!planning.tighten());
-        let mut named = super::tests::planning("every-2", Some(400));
+        let mut named = Planning::new(&config("every-2"), Some(400 * MIB)).unwrap();
         named.observe(&trace(), &step()).unwrap();
         assert_eq!(named.modes(), [Mode::Keep, Mode::Recompute]);
         assert!(!named.tighten(), "what the user named stays");

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::GradientsAccumulator;
@@ -10,12 +11,11 @@ use occam_scene::{GridSpec, downscale_target};
 
 use super::input::input;
 use super::optimizer::{clip, squared_norm};
-use super::{InputConfig, Optimizer, TrainConfig};
+use super::{InputConfig, Optimizer, PlanReport, Planning, StepMemory, TrainConfig};
 use crate::data::{Batch, Rng};
 use crate::losses::{Losses, Targets, class_counts};
 use crate::models::{Learned, Network, Passes};
-use crate::tape::Mode;
-use crate::{Error, Result};
+use crate::{Error, Result, gpu};
 
 /// A network in training with its optimizer.
 pub struct Learner {
@@ -30,8 +30,10 @@ pub struct Learner {
     frozen_statistics: bool,
     /// Samples that go through the network at a time; 0: whole batches.
     pub micro_batch: usize,
-    /// What each segment does for its backward pass; those beyond keep.
-    pub modes: Vec<Mode>,
+    /// Decides what each segment does for its backward pass.
+    pub planning: Planning,
+    /// What was decided after the last step, if that was measured.
+    pub planned: Option<Result<PlanReport>>,
     /// Decides all that layers draw in the next step.
     pub seed: u64,
 }
@@ -59,7 +61,8 @@ impl Learner {
             clip_norm: config.optim.clip_norm,
             frozen_statistics: config.model.frozen_statistics,
             micro_batch: config.memory.micro_batch,
-            modes: Vec::new(),
+            planning: Planning::fixed(Vec::new()),
+            planned: None,
             seed: config.seed,
         }
     }
@@ -76,9 +79,15 @@ impl Learner {
     /// Those of `between`; [`Error::TooLarge`] when a tensor does not fit on the device; [`Error::Failed`] when loss or
     /// gradients are not finite, or when the device fails.
     pub fn step(&mut self, batches: &[Batch], lr: f64, between: &mut dyn FnMut() -> Result<()>) -> Result<StepOutcome> {
+        let measured = self.planning.wants_trace();
+        let (began, fixed_bytes) = (Instant::now(), self.in_use_bytes());
         let Some(mut learned) = self.learn(batches, between)? else {
             return Err(Error::Failed("a step without samples".into()));
         };
+        let trace = learned.trace.take().filter(|_| measured);
+        if measured {
+            gpu::start_lap(&self.device);
+        }
         let square = squared_norm(&self.network, &learned.gradients).expect("a network has parameters");
         // One read for both, before anything changes: on a GPU it is here that a failed operation shows.
         let numbers = Tensor::cat(vec![learned.loss.clone(), square.without_autodiff()], 0);
@@ -94,7 +103,21 @@ impl Learner {
         }
         clip(&self.network, &mut learned.gradients, grad_norm, self.clip_norm);
         self.commit(lr, learned)?;
+        if let Some(trace) = trace {
+            let after_bytes = self.in_use_bytes();
+            let memory = StepMemory {
+                fixed_bytes,
+                end_peak_bytes: gpu::lap_peak(&self.device).unwrap_or(after_bytes),
+                after_bytes,
+                step_ms: began.elapsed().as_secs_f64() * 1e3,
+            };
+            self.planned = self.planning.observe(&trace, &memory).transpose();
+        }
         Ok(StepOutcome { loss, grad_norm })
+    }
+
+    fn in_use_bytes(&self) -> u64 {
+        gpu::memory_use(&self.device).map_or(0, |memory| memory.in_use_bytes)
     }
 
     /// The one place where a step changes something: weights, the optimizer's moments and running statistics, all or none.
@@ -134,6 +157,8 @@ impl Learner {
                 Some(mut sum) => {
                     sum.loss = sum.loss + learned.loss;
                     sum.updates.append(learned.updates);
+                    // Of the last: it holds the gradients of all before.
+                    sum.trace = learned.trace;
                     sum
                 }
             });
@@ -145,7 +170,8 @@ impl Learner {
     fn pass(&self, batch: &Batch, targets: &[Targets], seed: u64) -> Result<Learned> {
         let input = input(batch, &self.spec, &self.input, &self.device)?;
         let passes = Passes {
-            modes: &self.modes,
+            modes: self.planning.modes(),
+            traced: self.planning.wants_trace(),
             by_planes: self.losses.by_planes(),
             seed,
             frozen_statistics: self.frozen_statistics,

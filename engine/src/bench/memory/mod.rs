@@ -16,7 +16,7 @@ use crate::data::Batch;
 use crate::losses::{ClassWeights, LossConfig, Losses, Targets, class_weights};
 use crate::models::{Network, Passes};
 use crate::tape::{Mode, Trace};
-use crate::train::{InputConfig, Learner, OptimConfig, TrainConfig, clip, input, squared_norm};
+use crate::train::{InputConfig, Learner, OptimConfig, Planning, TrainConfig, clip, input, squared_norm};
 use crate::{Error, Progress, ProgressFn, Result, gpu};
 
 pub use report::{KIND, MemoryReport, SegmentRow, SideRow, Spread};
@@ -169,7 +169,7 @@ impl Scene {
         let began = Instant::now();
         side.loss = match &side.way {
             Way::Tape(modes) => {
-                self.learner.modes.clone_from(modes);
+                self.learner.planning = Planning::fixed(modes.clone());
                 self.learner.step(std::slice::from_ref(&self.batch), LR, &mut || Ok(()))?.loss
             }
             Way::Stock(loss) => {

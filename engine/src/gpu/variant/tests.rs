@@ -23,6 +23,7 @@ fn adapter(kind: AdapterKind, backend: &str, subgroups: Option<(u32, u32)>, side
         subgroup_sizes: subgroups,
         cooperative_matrix: sides.to_vec(),
         timestamps: false,
+        memory_bytes: None,
     }
 }
 
