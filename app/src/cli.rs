@@ -63,6 +63,8 @@ pub enum BenchCommand {
     Kernels(bench::KernelsArgs),
     /// Peak memory and time of training steps, by what is recomputed, beside stock autodiff
     Memory(bench::memory::MemoryArgs),
+    /// What the coordinates of a scan lose in f16 and bf16, by distance
+    Precision(bench::precision::PrecisionArgs),
 }
 
 /// How the program talks; every command takes these.
@@ -108,6 +110,7 @@ pub fn run(cli: Cli, out: Output) -> anyhow::Result<u8> {
         Some(Command::Data(DataCommand::Build(args))) => data::build::run(&args, out),
         Some(Command::Bench(BenchCommand::Kernels(args))) => bench::kernels(&args, out),
         Some(Command::Bench(BenchCommand::Memory(args))) => bench::memory::run(&args, out),
+        Some(Command::Bench(BenchCommand::Precision(args))) => bench::precision::run(&args, out),
         Some(Command::Presets) => presets::run(out),
         Some(Command::Gpus) => gpus::run(out),
     }

@@ -1,6 +1,7 @@
 //! `occam bench`: how fast the operations are that training is made of, beside Burn's own.
 
 pub mod memory;
+pub mod precision;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

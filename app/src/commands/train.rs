@@ -14,7 +14,7 @@ use occam_engine::session::{Command, Event, Session, StepRecord};
 use occam_engine::train::TrainConfig;
 
 use super::plan;
-use crate::fail::{self, usage};
+use crate::fail;
 use crate::parse;
 use crate::print::{Output, TrainPrinter};
 use crate::signals::Signals;
@@ -77,7 +77,8 @@ pub struct TrainArgs {
     /// Edge of a voxel in metres [default: the preset's]. No effect on memory: the grid covers more or less space
     #[arg(long, value_name = "M", value_parser = parse::metres)]
     voxel: Option<f32>,
-    /// Number format of the network; only f32 in this version [default: f32]. Four bytes a value
+    /// Format of the values inside the network: f32; f16, which halves their memory and needs half precision on a GPU; bf16,
+    /// which halves what waits between segments; or auto, f32 unless no plan in f32 fits --vram [default: f32]. Weights stay f32
     #[arg(long, value_enum, value_name = "FORMAT")]
     precision: Option<Precision>,
 
@@ -111,6 +112,7 @@ pub struct TrainArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Precision {
+    Auto,
     F32,
     F16,
     Bf16,
@@ -141,13 +143,6 @@ impl TrainArgs {
 
     /// The effective configuration: defaults < preset < file < `--set` < flags.
     fn config(&self) -> anyhow::Result<TrainConfig> {
-        if let Some(precision @ (Precision::F16 | Precision::Bf16)) = self.precision {
-            let name = if precision == Precision::F16 { "f16" } else { "bf16" };
-            return Err(usage(format!(
-                "--precision {name}: this version trains in f32 only, because the convolutions it uses would add up in \
-                 {name} and lose small terms; leave the flag out"
-            )));
-        }
         let (preset, grid) = self.preset()?;
         let mut config = TrainConfig::unchecked(preset, grid.as_ref(), self.config.as_deref(), &self.sets)?;
         if let Some(data) = &self.data {
@@ -167,6 +162,10 @@ impl TrainArgs {
         }
         set(&mut config.optim.lr, self.lr.as_ref());
         set(&mut config.seed, self.seed.as_ref());
+        if let Some(precision) = self.precision {
+            let name = precision.to_possible_value();
+            config.precision.format = name.map_or_else(String::new, |value| value.get_name().to_owned());
+        }
         set(&mut config.name, self.name.as_ref());
         set(&mut config.runs, self.runs.as_ref());
         set(&mut config.memory.budget, self.vram.as_ref());

@@ -6,6 +6,7 @@
 mod burn_conv;
 mod case;
 mod compare;
+mod coordinates;
 mod layers;
 mod measure;
 pub mod memory;
@@ -23,6 +24,7 @@ use crate::{Error, Progress, ProgressFn, Result};
 
 pub use case::{Case, Operation, Pass};
 pub use compare::{ComparedRow, Comparison, compare};
+pub use coordinates::{BANDS_M, Band, CoordinateError, CoordinateErrors, coordinate_errors};
 pub use report::{About, KIND, Report, Row, Timing};
 
 use measure::Pair;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::log_softmax;
+use burn::tensor::{DType, FloatDType, Tensor};
 use occam_scene::GridSpec;
 
 use super::affinity::affinity;
@@ -108,6 +108,8 @@ impl Losses {
         if jaccard <= 0.0 && !with_affinity {
             return None;
         }
+        // Probabilities and what is computed from them are f32 whatever the network computes in.
+        let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(FloatDType::F32) };
         let log_p = log_softmax(logits.clone().without_autodiff(), 1);
         let probabilities = Probabilities::new(log_p, targets.labels.clone(), self.ignore_id);
         let (mut value, mut gradient) = (Sum(None), Sum(None));

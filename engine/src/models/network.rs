@@ -13,7 +13,7 @@ use super::lmscnet::{LmscNet, LmscNetConfig};
 use super::sscnet::{SscNet, SscNetConfig};
 use super::weights::{self, WeightsFile, WeightsInfo};
 use crate::nn::Init;
-use crate::tape::{Gathered, Head, Learn, Mode, Planes, Tape, Trace, Updates, Var};
+use crate::tape::{Gathered, Head, Learn, Mode, Planes, Precision, Tape, Trace, Updates, Var};
 use crate::{Error, Result};
 
 /// Every network Occam can train.
@@ -194,11 +194,21 @@ pub struct Passes<'a> {
     pub seed: u64,
     /// Whether batch normalization takes its running statistics, and leaves them as they are.
     pub frozen_statistics: bool,
+    /// Of values between segments.
+    pub precision: Precision,
 }
 
 impl Default for Passes<'_> {
     fn default() -> Self {
-        Self { modes: &[], by_planes: false, factor: 1.0, traced: false, seed: 0, frozen_statistics: false }
+        Self {
+            modes: &[],
+            by_planes: false,
+            factor: 1.0,
+            traced: false,
+            seed: 0,
+            frozen_statistics: false,
+            precision: Precision::F32,
+        }
     }
 }
 
@@ -225,8 +235,8 @@ fn learn<M: Module>(
     passes: &Passes<'_>,
     loss: &mut LossOf<'_>,
 ) -> Result<Learned> {
-    let Passes { modes, traced, seed, frozen_statistics, .. } = *passes;
-    let how = Learn { modes, seed, frozen_statistics, traced };
+    let Passes { modes, traced, seed, frozen_statistics, precision, .. } = *passes;
+    let how = Learn { modes, seed, frozen_statistics, traced, precision };
     let mut tape = Tape::learning(network, &features.device(), &how);
     let features = tape.input(features);
     let heads = heads(&mut tape, features)?;

@@ -5,7 +5,7 @@
 
 use burn::module::Param;
 use burn::nn::conv::{Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d};
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 
 use crate::Result;
 use crate::ops::conv::{ConvOptions, Epilogue, Prologue};
@@ -23,7 +23,7 @@ pub fn conv2d(layer: &Conv2d, x: Tensor<4>, activation: Activation) -> Result<Te
         groups: layer.groups,
     };
     let epilogue = Epilogue { bias: value(layer.bias.as_ref()), residual: None, activation };
-    let weight = layer.weight.val().unsqueeze_dim(2);
+    let weight = as_type(layer.weight.val(), &x).unsqueeze_dim(2);
     Ok(ops::conv(x.unsqueeze_dim(2), weight, &options, None, epilogue)?.squeeze_dim(2))
 }
 
@@ -39,7 +39,8 @@ pub fn conv3d(
     activation: Activation,
 ) -> Result<Tensor<5>> {
     let epilogue = Epilogue { bias: value(layer.bias.as_ref()), residual, activation };
-    ops::conv(x, layer.weight.val(), &options3d(layer), prologue, epilogue)
+    let weight = as_type(layer.weight.val(), &x);
+    ops::conv(x, weight, &options3d(layer), prologue, epilogue)
 }
 
 /// [`conv3d`] with stride 1 whose first and last planes along D are context: `[B, in, D, H, W]` to `[B, out, D - 2 halo, H, W]`,
@@ -51,7 +52,8 @@ pub fn conv3d_inside(layer: &Conv3d, x: Tensor<5>, prologue: Option<Prologue>) -
     let epilogue = Epilogue { bias: value(layer.bias.as_ref()), ..Epilogue::default() };
     let mut options = options3d(layer);
     options.padding[0] = 0;
-    ops::conv(x, layer.weight.val(), &options, prologue, epilogue)
+    let weight = as_type(layer.weight.val(), &x);
+    ops::conv(x, weight, &options, prologue, epilogue)
 }
 
 /// Planes on either side that an output of a layer depends on.
@@ -80,7 +82,7 @@ pub fn conv_transpose2d(layer: &ConvTranspose2d, x: Tensor<4>) -> Result<Tensor<
         groups: layer.groups,
     };
     let epilogue = Epilogue { bias: value(layer.bias.as_ref()), ..Epilogue::default() };
-    let weight = layer.weight.val().unsqueeze_dim(2);
+    let weight = as_type(layer.weight.val(), &x).unsqueeze_dim(2);
     let output_padding = as_volume(layer.padding_out, 0);
     Ok(ops::conv_transposed(x.unsqueeze_dim(2), weight, &options, output_padding, epilogue)?.squeeze_dim(2))
 }
@@ -93,7 +95,8 @@ pub fn conv_transpose3d(layer: &ConvTranspose3d, x: Tensor<5>) -> Result<Tensor<
     let ConvTranspose3d { stride, padding, dilation, groups, .. } = *layer;
     let options = ConvOptions { stride, padding, dilation, groups };
     let epilogue = Epilogue { bias: value(layer.bias.as_ref()), ..Epilogue::default() };
-    ops::conv_transposed(x, layer.weight.val(), &options, layer.padding_out, epilogue)
+    let weight = as_type(layer.weight.val(), &x);
+    ops::conv_transposed(x, weight, &options, layer.padding_out, epilogue)
 }
 
 /// ReLU as what a convolution does to its input: the input is then kept once, for both.
@@ -104,6 +107,11 @@ pub fn relu_first(x: &Tensor<5>) -> Prologue {
         shift: Tensor::zeros([channels], &device),
         activation: Activation::Relu,
     }
+}
+
+/// A weight in the type of `x`: parameters are f32, and a network that computes in f16 rounds them where it uses them.
+pub(super) fn as_type<const D: usize, const E: usize>(weight: Tensor<D>, x: &Tensor<E>) -> Tensor<D> {
+    if weight.dtype() == x.dtype() { weight } else { weight.cast(FloatDType::from(x.dtype())) }
 }
 
 fn value(bias: Option<&Param<Tensor<1>>>) -> Option<Tensor<1>> {

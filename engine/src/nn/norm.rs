@@ -9,7 +9,7 @@ use burn::nn::BatchNorm;
 use burn::nn::conv::Conv3d;
 use burn::tensor::{FloatDType, Tensor};
 
-use super::conv::options3d;
+use super::conv::{as_type, options3d};
 use crate::Result;
 use crate::ops::conv::{Epilogue, Prologue};
 use crate::ops::{self, Activation};
@@ -49,6 +49,7 @@ pub fn conv3d_norm(
     debug_assert!(conv.bias.is_none(), "a bias before a normalisation does nothing");
     let (weight, options) = (conv.weight.val(), options3d(conv));
     if trains(norm, &x, pass) {
+        let weight = as_type(weight, &x);
         let [gamma, beta] = [&norm.gamma, &norm.beta].map(Param::val);
         if pass.is_again() {
             let (epsilon, moments) = (norm.epsilon, pass.take());
@@ -62,7 +63,7 @@ pub fn conv3d_norm(
     let [mean, variance] = running(norm, &x);
     let [scale, shift] = scale_and_shift(norm, mean, variance);
     let dtype = FloatDType::from(weight.dtype());
-    let weight = weight * scale.cast(dtype).reshape([-1, 1, 1, 1, 1]);
+    let weight = as_type(weight * scale.cast(dtype).reshape([-1, 1, 1, 1, 1]), &x);
     // The tape knows the gradient of an addend, and the value is of no use any more.
     let residual = (!pass.is_again()).then_some(residual);
     let epilogue = Epilogue { bias: Some(shift), residual, activation: Activation::Identity };

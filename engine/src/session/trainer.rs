@@ -19,7 +19,7 @@ use crate::render::{PreviewOptions, preview, write_png};
 use crate::train::checkpoint::{self, State};
 use crate::train::{
     self, Budget, ClassWeights, Learner, Model, Planning, RunFolder, Schedule, StepRecord, TargetStatistics,
-    TrainConfig, fits,
+    TrainConfig, fits, precision,
 };
 use crate::{Error, Progress, Result};
 
@@ -67,6 +67,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     }
     gpu::reset_peak();
     let device = opened.device;
+    precision::check(precision::first(&config.precision), &device)?;
     let planning = Planning::new(&config.memory, config.memory.budget.parse::<Budget>()?.bytes(&device)?)?;
     let splits = data::open(&config.data, &config.grid, config.seed)?.for_input(config.input);
     let (channels, classes) = (config.input.channels(), splits.training.labels().len());
@@ -133,6 +134,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
             class_weights: weights(config.loss.class_weights, &statistics.counts, splits.training.len()),
             losses: Vec::new(),
             best: None,
+            loss_scale: None,
             config: config.clone(),
             labels: splits.training.labels().clone(),
         },
@@ -147,7 +149,12 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let mut learner = Learner::new(network, &config, &device, losses);
     learner.planning = planning;
     if let Plan::Resumed { checkpoint, .. } = plan {
-        learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, state.step, &device)?;
+        if let Some(loss_scale) = state.loss_scale {
+            learner.scaler.set(loss_scale);
+        }
+        // A step that was skipped is none to the optimizer.
+        let steps = state.step - learner.scaler.skipped().min(state.step);
+        learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, steps, &device)?;
     }
     let loader = Loader::start(
         Arc::clone(&splits.training),
@@ -160,8 +167,18 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         },
     )?;
     leave_to_loader(&mut learner, &loader, &device, controls);
-    let mut trainer =
-        Trainer { device, splits, schedule, folder, learner, loader, state, evaluated: None, saved: None };
+    let mut trainer = Trainer {
+        device,
+        splits,
+        schedule,
+        folder,
+        learner,
+        loader,
+        state,
+        notices: precision::Notices::default(),
+        evaluated: None,
+        saved: None,
+    };
     let interrupted = trainer.train(controls, outbox)?;
     let losses = &trainer.state.losses;
     let tenth = losses.len().div_ceil(10);
@@ -304,6 +321,7 @@ struct Trainer {
     learner: Learner,
     loader: Loader,
     state: State,
+    notices: precision::Notices,
     /// Step and scores of the last evaluation.
     evaluated: Option<(usize, Scores)>,
     /// Step of the last checkpoint.
@@ -352,7 +370,8 @@ impl Trainer {
             batches.push(load(&mut self.loader, &mut taken, controls, outbox)?);
             waited += asked.elapsed();
         }
-        let lr = self.schedule.lr(self.state.step);
+        // The schedule goes on with steps that moved something; the run's own count, and its samples, with every step.
+        let lr = self.schedule.lr(self.state.step - self.learner.scaler.skipped().min(self.state.step));
         let number = self.state.step + 1;
         // A run that was resumed draws what one that went through draws.
         self.learner.seed = Rng::of(&[self.state.config.seed, number as u64]).next_u64();
@@ -367,7 +386,13 @@ impl Trainer {
         let samples = self.state.batches * self.state.config.steps.batch as u64;
         self.state.epoch = samples.div_ceil(self.splits.training.len() as u64);
         self.state.step = number;
-        self.state.losses.push(outcome.loss as f32);
+        if outcome.loss.is_finite() {
+            self.state.losses.push(outcome.loss as f32);
+        }
+        self.state.loss_scale = self.learner.scaler.state();
+        if let Some(notice) = self.notices.of(number, self.learner.precision(), &outcome) {
+            outbox.warn(notice);
+        }
         let memory = gpu::memory_use(&self.device);
         let record = StepRecord {
             step: number,

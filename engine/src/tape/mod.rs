@@ -11,6 +11,7 @@ mod gradients;
 mod pass;
 mod plan;
 mod simulate;
+mod stored;
 mod trace;
 
 use std::cell::RefCell;
@@ -29,6 +30,7 @@ pub use plan::{Strategy, least, solve};
 pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
 pub use trace::{Lap, LossRun, SegmentRun, Trace};
 
+use stored::Stored;
 use trace::Watch;
 
 /// What segments work on: `[B, C, Z, X, Y]`; a map without height has `Z` 1.
@@ -54,10 +56,29 @@ pub enum Precision {
     Bf16,
 }
 
+impl Precision {
+    /// As it is written in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// What a segment does that nobody has a plan for. In bf16 it is computed again: what a kept one holds is f32.
+    pub fn mode(self) -> Mode {
+        match self {
+            Self::F32 | Self::F16 => Mode::Keep,
+            Self::Bf16 => Mode::Recompute,
+        }
+    }
+}
+
 /// How a tape learns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Learn<'a> {
-    /// Segment `i` in order of running does what `modes[i]` says; those beyond keep.
+    /// Segment `i` in order of running does what `modes[i]` says; those beyond do what [`Precision::mode`] says.
     pub modes: &'a [Mode],
     /// Decides all that segments draw: the device's generator begins each run of segment `i` with a seed made of this and
     /// `i`, so that the second run draws what the first one drew, and every choice of modes the same.
@@ -66,6 +87,7 @@ pub struct Learn<'a> {
     pub frozen_statistics: bool,
     /// Whether [`Tape::backward`] gives times and bytes of every segment.
     pub traced: bool,
+    pub precision: Precision,
 }
 
 /// What a backward pass gives.
@@ -80,7 +102,7 @@ pub struct Gathered {
 /// A value between segments. It lives as long as somebody holds it; a segment holds those it needs for its backward pass.
 #[derive(Debug, Clone)]
 pub struct Var {
-    value: Value,
+    value: Stored,
     /// None where the tape only runs.
     slot: Option<Rc<Slot>>,
 }
@@ -113,7 +135,7 @@ impl Var {
 
     /// The value; of a tape that learns, without autodiff.
     pub fn into_value(self) -> Value {
-        self.value
+        self.value.into_value()
     }
 }
 
@@ -151,7 +173,7 @@ enum Held<'n, M> {
 }
 
 enum HeldInput {
-    Value(Value),
+    Value(Stored),
     Addend([usize; 5]),
 }
 
@@ -172,6 +194,7 @@ struct Learning<'n, M> {
     /// The network without gradients of its own: shares its tensors and running statistics.
     frozen: M,
     modes: Vec<Mode>,
+    precision: Precision,
     seed: u64,
     frozen_statistics: bool,
     records: Vec<Record<'n, M>>,
@@ -228,6 +251,7 @@ impl<'n, M: Module> Tape<'n, M> {
         let learning = Learning {
             frozen: network.clone().no_grad(),
             modes: how.modes.to_vec(),
+            precision: how.precision,
             seed: how.seed,
             frozen_statistics: how.frozen_statistics,
             records: Vec::new(),
@@ -246,7 +270,7 @@ impl<'n, M: Module> Tape<'n, M> {
     /// A value that comes from outside and has no gradient.
     pub fn input(&mut self, value: Value) -> Var {
         match &mut self.learning {
-            None => Var { value, slot: None },
+            None => Var { value: Stored::Plain(value), slot: None },
             Some(learning) => learning.var(value.without_autodiff(), false),
         }
     }
@@ -265,9 +289,10 @@ impl<'n, M: Module> Tape<'n, M> {
         let Some(learning) = &mut self.learning else {
             request(Request::Forward, name)?;
             let values = inputs.map(|input| match input {
-                Input::Value(var) | Input::Addend(var) => var.value,
+                Input::Value(var) | Input::Addend(var) => var.into_value(),
             });
-            return Ok(run(self.network, &mut Pass::only(), values)?.map(|value| Var { value, slot: None }));
+            return Ok(run(self.network, &mut Pass::only(), values)?
+                .map(|value| Var { value: Stored::Plain(value), slot: None }));
         };
         let run: Run<'n, M> = Box::new(move |network, pass, values| {
             let values = values.try_into().expect("as many values as inputs");
@@ -326,14 +351,15 @@ impl<'n, M: Module> Learning<'n, M> {
     fn var(&mut self, value: Value, tracked: bool) -> Var {
         let id = self.values;
         self.values += 1;
-        self.watch.value(id, &value);
+        let value = Stored::new(value, self.precision);
+        self.watch.value(id, value.bytes());
         Var { value, slot: Some(Rc::new(Slot { id, tracked, gradient: RefCell::new(None) })) }
     }
 
     fn segment(&mut self, network: &M, name: &str, inputs: Vec<Input>, run: Run<'n, M>) -> Result<Vec<Var>> {
         request(Request::Forward, name)?;
         let index = self.records.len();
-        let mode = self.modes.get(index).copied().unwrap_or_default();
+        let mode = self.modes.get(index).copied().unwrap_or(self.precision.mode());
         let mut slots = Vec::with_capacity(inputs.len());
         let mut values = Vec::with_capacity(inputs.len());
         for input in inputs {
@@ -349,7 +375,7 @@ impl<'n, M: Module> Learning<'n, M> {
         let (held, outputs) = match mode {
             Mode::Keep => {
                 let leaves = slots.iter().zip(values).map(|((slot, addend), value)| {
-                    let value = value.autodiff();
+                    let value = value.into_value().autodiff();
                     if slot.tracked && !addend { value.require_grad() } else { value }
                 });
                 let leaves: Vec<Value> = leaves.collect();
@@ -368,7 +394,7 @@ impl<'n, M: Module> Learning<'n, M> {
                 });
                 let held = held.collect();
                 // With autodiff but without anything to track, so that layers do what they do in training.
-                let inputs = values.into_iter().map(Tensor::autodiff).collect();
+                let inputs = values.into_iter().map(|value| value.into_value().autodiff()).collect();
                 let mut pass = Pass::first(self.frozen_statistics);
                 let outputs = run(&self.frozen, &mut pass, inputs)?;
                 self.updates.append(pass.take_updates());
@@ -398,7 +424,7 @@ impl<'n, M: Module> Learning<'n, M> {
     ) -> Result<Tensor<1>> {
         let Head { features, classifier } = head;
         let slot = features.slot.expect("a variable of a tape that learns");
-        let features = features.value;
+        let features = features.value.into_value();
         let count = features.dims()[2];
         let whole = planes >= count;
         self.watch.begin();
@@ -457,7 +483,7 @@ impl<'n, M: Module> Learning<'n, M> {
                     for ((slot, _), value) in inputs.iter().zip(values) {
                         match value {
                             HeldInput::Value(value) => {
-                                let leaf = value.autodiff();
+                                let leaf = value.into_value().autodiff();
                                 let leaf = if slot.tracked { leaf.require_grad() } else { leaf };
                                 given.push(leaf.clone());
                                 leaves.push(Some(leaf));

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use burn::tensor::{DType, Device};
+use burn::tensor::Device;
 
-use super::{Mode, Value};
+use super::Mode;
 use crate::gpu::{self, MemoryUse};
 
 /// One stretch of work.
@@ -77,10 +77,10 @@ impl Watch {
         &self.names[index]
     }
 
-    pub fn value(&mut self, id: usize, value: &Value) {
+    pub fn value(&mut self, id: usize, bytes: u64) {
         if let Some(trace) = &mut self.trace {
             debug_assert_eq!(trace.values.len(), id);
-            trace.values.push(bytes(value));
+            trace.values.push(bytes);
         }
     }
 
@@ -154,9 +154,4 @@ impl Drop for Watch {
     fn drop(&mut self) {
         gpu::sample_launches(false);
     }
-}
-
-fn bytes(value: &Value) -> u64 {
-    let size = if value.dtype() == DType::F16 { 2 } else { 4 };
-    value.shape().num_elements() as u64 * size
 }

@@ -13,6 +13,7 @@ use occam_scene::LabelMap;
 use occam_scene::error::Place;
 use serde::{Deserialize, Serialize};
 
+use super::loss_scale::ScaleState;
 use super::{Optimizer, TrainConfig};
 use crate::gpu::{Request, request};
 use crate::models::Network;
@@ -32,7 +33,7 @@ pub const BEST: &str = "best";
 pub struct State {
     /// Version of Occam that wrote it.
     pub version: String,
-    /// Optimizer steps taken.
+    /// Steps taken, with those that were skipped because their gradients overflowed.
     pub step: usize,
     /// Micro-batches taken from the loader.
     pub batches: u64,
@@ -42,10 +43,13 @@ pub struct State {
     pub total_steps: usize,
     /// Loss weights of the classes, counted on the training targets.
     pub class_weights: Vec<f32>,
-    /// Loss of each step so far.
+    /// Loss of each step so far that had one: f16 can overflow before the loss is known.
     pub losses: Vec<f32>,
     /// Best checkpoint so far: its step and validation mIoU.
     pub best: Option<(usize, f64)>,
+    /// Of a run in f16 with a loss scale; absent in those of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<ScaleState>,
     pub config: TrainConfig,
     /// Names, colours and file ids of the classes.
     pub labels: LabelMap,

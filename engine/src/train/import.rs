@@ -57,6 +57,7 @@ pub fn import(weights: &Path, config: TrainConfig, labels: LabelMap) -> Result<P
         class_weights: vec![1.0; labels.len()],
         losses: Vec::new(),
         best: None,
+        loss_scale: None,
         config,
         labels,
     };

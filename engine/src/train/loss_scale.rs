@@ -139,9 +139,9 @@ pub struct LossScaler {
 }
 
 impl LossScaler {
-    /// For training in `precision`. Only f16 needs a scale: bf16 and f32 have the same exponents.
-    pub fn new(config: &PrecisionConfig, precision: Precision) -> Result<Self> {
-        check(config)?;
+    /// For training in `precision`, by a configuration that was checked. Only f16 needs a scale: bf16 and f32 have the same
+    /// exponents.
+    pub fn new(config: &PrecisionConfig, precision: Precision) -> Self {
         let policy: Option<Box<dyn Policy>> = match config.loss_scale.as_str() {
             _ if precision != Precision::F16 => None,
             "off" => None,
@@ -150,12 +150,7 @@ impl LossScaler {
             _ => Some(Box::new(Static)),
         };
         let scale = if policy.is_some() { config.initial_scale as f32 } else { 1.0 };
-        Ok(Self { policy, state: ScaleState { scale, good_steps: 0, skipped: 0, skipped_at_floor: 0 } })
-    }
-
-    /// Without a scale.
-    pub fn off() -> Self {
-        Self { policy: None, state: ScaleState { scale: 1.0, good_steps: 0, skipped: 0, skipped_at_floor: 0 } }
+        Self { policy, state: ScaleState { scale, good_steps: 0, skipped: 0, skipped_at_floor: 0 } }
     }
 
     /// Whether steps that overflow are skipped.
@@ -173,8 +168,8 @@ impl LossScaler {
         self.is_on().then_some(self.state)
     }
 
-    /// Goes on from a checkpoint. Without a scale nothing changes.
-    pub fn restore(&mut self, state: ScaleState) {
+    /// Goes on from there: from a checkpoint, or after a step. Without a scale nothing changes.
+    pub fn set(&mut self, state: ScaleState) {
         if self.is_on() {
             self.state = state;
         }
@@ -185,22 +180,20 @@ impl LossScaler {
         self.state.skipped
     }
 
-    /// Says what becomes of a step that found this, and moves the scale on.
-    pub fn update(&mut self, found: Found) -> Verdict {
+    /// What becomes of a step that found this, and the state after it, to be [`set`](Self::set) once that is done.
+    pub fn verdict(&self, found: Found) -> (ScaleState, Verdict) {
+        let ScaleState { scale, good_steps, skipped, .. } = self.state;
         let Some(policy) = &self.policy else {
-            return if found == Found::Overflow { Verdict::GiveUp } else { Verdict::Take };
+            return (self.state, if found == Found::Overflow { Verdict::GiveUp } else { Verdict::Take });
         };
-        let before = self.state.scale;
-        let next = policy.next(Scale { value: before, good_steps: self.state.good_steps }, found);
-        (self.state.scale, self.state.good_steps) = (next.value, next.good_steps);
+        let Scale { value: next, good_steps } = policy.next(Scale { value: scale, good_steps }, found);
         if found != Found::Overflow {
-            self.state.skipped_at_floor = 0;
-            return Verdict::Take;
+            return (ScaleState { scale: next, good_steps, skipped, skipped_at_floor: 0 }, Verdict::Take);
         }
-        self.state.skipped += 1;
-        let at_floor = policy.floor().is_none_or(|floor| before <= floor);
-        self.state.skipped_at_floor = if at_floor { self.state.skipped_at_floor + 1 } else { 0 };
-        if self.state.skipped_at_floor >= MOST_SKIPS { Verdict::GiveUp } else { Verdict::Skip }
+        let at_floor = policy.floor().is_none_or(|floor| scale <= floor);
+        let skipped_at_floor = if at_floor { self.state.skipped_at_floor + 1 } else { 0 };
+        let verdict = if skipped_at_floor >= MOST_SKIPS { Verdict::GiveUp } else { Verdict::Skip };
+        (ScaleState { scale: next, good_steps, skipped: skipped + 1, skipped_at_floor }, verdict)
     }
 }
 
@@ -244,9 +237,17 @@ mod tests {
         steps: Vec<bool>,
     }
 
+    impl LossScaler {
+        fn update(&mut self, found: Found) -> Verdict {
+            let (state, verdict) = self.verdict(found);
+            self.set(state);
+            verdict
+        }
+    }
+
     fn scaler(policy: &str, initial_scale: f64, growth_steps: usize) -> LossScaler {
         let config = PrecisionConfig { format: "f16".into(), loss_scale: policy.into(), initial_scale, growth_steps };
-        LossScaler::new(&config, Precision::F16).unwrap()
+        LossScaler::new(&config, Precision::F16)
     }
 
     /// GradScaler of PyTorch, and the rule by the norm in plain Python: every scale and every skipped step.
@@ -297,14 +298,12 @@ mod tests {
     fn without_a_scale_an_overflow_ends_the_run() {
         let config = PrecisionConfig { loss_scale: "dynamic".into(), ..PrecisionConfig::default() };
         for precision in [Precision::F32, Precision::Bf16] {
-            let mut scaler = LossScaler::new(&config, precision).unwrap();
+            let mut scaler = LossScaler::new(&config, precision);
             assert_eq!((scaler.scale(), scaler.state(), scaler.is_on()), (1.0, None, false));
             assert_eq!(scaler.update(Found::Overflow), Verdict::GiveUp);
             assert_eq!(scaler.update(Found::Norm(0.0)), Verdict::Take);
         }
-        assert!(
-            !LossScaler::new(&PrecisionConfig { loss_scale: "off".into(), ..config }, Precision::F16).unwrap().is_on()
-        );
+        assert!(!LossScaler::new(&PrecisionConfig { loss_scale: "off".into(), ..config }, Precision::F16).is_on());
     }
 
     /// Through JSON, at scales that no short decimal is.
@@ -315,7 +314,7 @@ mod tests {
             let found = if i % 7 == 3 { Found::Overflow } else { Found::Norm(if i % 3 == 0 { 1.0 } else { 0.01 }) };
             let text = serde_json::to_string(&whole.state().unwrap()).unwrap();
             let mut resumed = scaler("grad-norm", 1.0, 1);
-            resumed.restore(serde_json::from_str(&text).unwrap());
+            resumed.set(serde_json::from_str(&text).unwrap());
             assert_eq!(resumed.update(found), whole.update(found));
             assert_eq!(resumed.state(), whole.state(), "step {i}");
         }

@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod config;
 mod evaluate;
 pub mod fits;
+mod gradients;
 mod import;
 mod input;
 mod layers;

@@ -6,15 +6,18 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::GradientsAccumulator;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use occam_scene::{GridSpec, downscale_target};
 
+use super::gradients::{Look, look, unscale};
 use super::input::input;
-use super::optimizer::{clip, squared_norm};
-use super::{InputConfig, Optimizer, PlanReport, Planning, StepMemory, TrainConfig};
+use super::loss_scale::{Found, LossScaler, MOST_SKIPS, Verdict};
+use super::optimizer::clip;
+use super::{InputConfig, Optimizer, PlanReport, Planning, PrecisionConfig, StepMemory, TrainConfig, precision};
 use crate::data::{Batch, Rng};
 use crate::losses::{Losses, Targets, class_counts};
 use crate::models::{Learned, Network, Passes};
+use crate::tape::Precision;
 use crate::{Error, Result, gpu};
 
 /// A network in training with its optimizer.
@@ -36,6 +39,10 @@ pub struct Learner {
     pub planned: Option<Result<PlanReport>>,
     /// Decides all that layers draw in the next step.
     pub seed: u64,
+    precision: Precision,
+    precision_config: PrecisionConfig,
+    /// What the loss is multiplied by, and what that follows from.
+    pub scaler: LossScaler,
 }
 
 /// What a step found.
@@ -43,8 +50,16 @@ pub struct Learner {
 pub struct StepOutcome {
     /// Of the whole effective batch.
     pub loss: f64,
-    /// Global L2 norm before clipping.
+    /// Global L2 norm before clipping, of gradients without the loss scale.
     pub grad_norm: f64,
+    /// Loss scale of this step, where there is one.
+    pub scale: Option<f64>,
+    /// The gradients were not finite, and nothing moved but the loss scale.
+    pub skipped: bool,
+    /// Share of the gradients' values that are 0.
+    pub zero_share: Option<f64>,
+    /// Name of the first parameter whose gradient is not finite.
+    pub nonfinite: Option<String>,
 }
 
 impl Learner {
@@ -64,7 +79,21 @@ impl Learner {
             planning: Planning::fixed(Vec::new()),
             planned: None,
             seed: config.seed,
+            precision: precision::first(&config.precision),
+            precision_config: config.precision.clone(),
+            scaler: LossScaler::new(&config.precision, precision::first(&config.precision)),
         }
+    }
+
+    /// Of values between segments.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Goes on in another precision; the loss scale begins anew.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
+        self.scaler = LossScaler::new(&self.precision_config, precision);
     }
 
     /// Trains on all samples of `batches` as one effective batch: the loss is divided by what the whole of it weighs, so that
@@ -88,22 +117,25 @@ impl Learner {
         if measured {
             gpu::start_lap(&self.device);
         }
-        let square = squared_norm(&self.network, &learned.gradients).expect("a network has parameters");
-        // One read for both, before anything changes: on a GPU it is here that a failed operation shows.
-        let numbers = Tensor::cat(vec![learned.loss.clone(), square.without_autodiff()], 0);
-        let read = numbers.try_into_data().map_err(device_failed)?;
-        let numbers: Vec<f64> = read.iter::<f64>().collect();
-        // A sum over no voxel is -0.
-        let (loss, grad_norm) = (numbers[0] + 0.0, numbers[1].sqrt());
-        if !loss.is_finite() || !grad_norm.is_finite() {
-            return Err(Error::Failed(format!(
-                "the loss is {loss} and the gradient's norm {grad_norm}, expected finite numbers. Lower optim.lr, or \
-                 set optim.clip_norm to 1"
-            )));
-        }
-        clip(&self.network, &mut learned.gradients, grad_norm, self.clip_norm);
-        self.commit(lr, learned)?;
-        if let Some(trace) = trace {
+        // In this order: unscale, check, clip, step.
+        let scale = self.scaler.scale();
+        unscale(&self.network, &mut learned.gradients, scale);
+        let found = look(&self.network, learned.loss.clone(), &learned.gradients, &self.device)?;
+        let verdict = self.scaler.verdict(if found.is_finite() { Found::Norm(found.norm) } else { Found::Overflow });
+        let skipped = match verdict.1 {
+            Verdict::GiveUp => return Err(self.given_up(&found)),
+            Verdict::Skip => true,
+            Verdict::Take => {
+                clip(&self.network, &mut learned.gradients, found.norm, self.clip_norm);
+                self.commit(lr, learned)?;
+                false
+            }
+        };
+        // Last, so that a step that fails leaves the scale as it was.
+        let scale = self.scaler.is_on().then_some(scale);
+        self.scaler.set(verdict.0);
+        // A step that was skipped has not seen the optimizer: the next one is measured.
+        if let Some(trace) = trace.filter(|_| !skipped) {
             let after_bytes = self.in_use_bytes();
             let memory = StepMemory {
                 fixed_bytes,
@@ -113,7 +145,28 @@ impl Learner {
             };
             self.planned = self.planning.observe(&trace, &memory).transpose();
         }
-        Ok(StepOutcome { loss, grad_norm })
+        let Look { loss, norm, zero_share, nonfinite } = found;
+        Ok(StepOutcome { loss, grad_norm: norm, scale, skipped, zero_share: Some(zero_share), nonfinite })
+    }
+
+    /// Why training cannot go on.
+    fn given_up(&self, Look { loss, norm, nonfinite, .. }: &Look) -> Error {
+        let first = match nonfinite {
+            Some(name) => format!("; the first gradient that is not finite is that of {name}"),
+            None => String::new(),
+        };
+        let found = format!("the loss is {loss} and the gradient's norm {norm}, expected finite numbers{first}");
+        Error::Failed(if self.scaler.is_on() {
+            format!(
+                "{MOST_SKIPS} steps in a row overflowed at the smallest loss scale, {}: {found}. Lower optim.lr, or train \
+                 with --precision bf16 or f32",
+                self.scaler.scale()
+            )
+        } else if self.precision == Precision::F16 {
+            format!("{found}. Set precision.loss_scale to \"dynamic\", or train with --precision bf16 or f32")
+        } else {
+            format!("{found}. Lower optim.lr, or set optim.clip_norm to 1")
+        })
     }
 
     fn in_use_bytes(&self) -> u64 {
@@ -175,6 +228,8 @@ impl Learner {
             by_planes: self.losses.by_planes(),
             seed,
             frozen_statistics: self.frozen_statistics,
+            precision: self.precision,
+            factor: self.scaler.scale(),
             ..Passes::default()
         };
         self.network.learn(input, &passes, &mut |scale, logits, range| {
