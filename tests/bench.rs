@@ -65,6 +65,25 @@ fn what_cannot_be_done_is_one_clear_error() {
     fails(folder.path(), &bench(&["--compare", "a.json", "b.json", "--all"]), 2, &["--all"]);
 }
 
+/// One coordinate of 200.3 m: f16 has steps of 0.125 m there and bf16 of 1 m, so they are off by 0.05 m and by 0.3 m. In its
+/// block of 10 m it is 0.3, and the other two are 0.
+#[test]
+fn coordinates_lose_what_their_formats_say() {
+    let folder = folder();
+    fs::write(folder.path().join("a.bin"), common::floats(&[200.3, 0.0, 0.0, 0.5].repeat(20))).unwrap();
+    let text = works(folder.path(), &["bench", "precision", "a.bin", "--stride", "4", "--json", "a.json"]);
+    for word in ["from 100 m", "0.05000", "0.30000", "f16 keeps them 6.0 times better than bf16"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let found: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json")).unwrap()).unwrap();
+    assert_eq!((&found["kind"], &found["points"]), (&"occam bench precision".into(), &20.into()));
+    let lines =
+        json_lines(&works(folder.path(), &["bench", "precision", "a.bin", "--stride", "4", "--log-format", "json"]));
+    assert_eq!(lines, [found]);
+    fails(folder.path(), &["bench", "precision", "none.ply"], 2, &["none.ply"]);
+    fails(folder.path(), &["bench", "precision", "a.bin", "--block", "0"], 2, &["--block"]);
+}
+
 #[test]
 fn files_of_other_devices_are_compared_with_a_warning() {
     let folder = folder();

@@ -428,6 +428,43 @@ fn a_stopped_run_goes_on_where_it_was() {
 }
 
 /// Settings and flags of one command line are judged together.
+/// In every format, and a format or policy that is none is refused before anything is written.
+#[test]
+fn half_precision_trains_and_goes_on() {
+    let folder = folder();
+    for format in ["f16", "bf16"] {
+        let mut args = vec!["train", "--precision", format, "--name", format];
+        args.extend(TINY);
+        works(folder.path(), &args);
+        let config = fs::read_to_string(folder.path().join("runs").join(format).join("config.toml")).unwrap();
+        assert!(config.contains(&format!("format = \"{format}\"")), "{config}");
+    }
+    for (args, code, words) in [
+        (["--precision", "f8"], 2, "bf16"),
+        (["--set", "precision.format=f8"], 2, "precision.format"),
+        (["--set", "precision.loss_scale=dynmic"], 2, "grad-norm"),
+        (["--set", "precision.initial_scale=0"], 2, "precision.initial_scale"),
+    ] {
+        let mut all = vec!["train"];
+        all.extend(TINY);
+        all.extend(args);
+        fails(folder.path(), &all, code, &[words]);
+    }
+}
+
+/// No plan in f32 fits, one in f16 may: only `auto` goes on in f16, and says so in one line.
+#[test]
+fn a_budget_below_every_plan_in_f32_makes_auto_take_f16() {
+    for (format, half) in [("f32", false), ("auto", true)] {
+        let folder = folder();
+        let mut args = vec!["train", "--precision", format, "--vram", "1MiB"];
+        args.extend(TINY);
+        let output = occam(folder.path(), &args);
+        let lines = stderr(&output).lines().filter(|line| line.contains("precision: f16, because")).count();
+        assert_eq!((output.status.code(), lines), (Some(3), usize::from(half)), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn a_grid_of_flags_and_settings_is_checked_as_a_whole() {
     let folder = folder();

@@ -238,14 +238,14 @@ fn without_a_scale_an_overflow_ends_the_run_and_small_gradients_vanish() {
     );
     assert!(state(&overflowing) == before);
 
-    let tiny = ("loss.cross_entropy", "1e-6");
-    let mut vanishing = learner(&[off, tiny], &device);
+    let [tiny, alone] = [("loss.cross_entropy", "1e-6"), ("loss.lovasz", "0.0")];
+    let mut vanishing = learner(&[off, tiny, alone], &device);
     let found = step(&mut vanishing).unwrap();
     assert!(found.scale.is_none() && found.zero_share.unwrap() > 0.9, "{found:?}");
-    let mut scaled = learner(&[("precision.initial_scale", "16777216.0"), tiny], &device);
+    let mut scaled = learner(&[("precision.initial_scale", "16777216.0"), tiny, alone], &device);
     let found = step(&mut scaled).unwrap();
     assert!(!found.skipped && found.zero_share.unwrap() < 0.5, "{found:?}");
-    let mut full = learner(&[("precision.format", "f32"), tiny], &device);
+    let mut full = learner(&[("precision.format", "f32"), tiny, alone], &device);
     let full = step(&mut full).unwrap();
     assert!(full.zero_share.unwrap() < 0.5 && full.scale.is_none(), "{full:?}");
     assert!((found.grad_norm / full.grad_norm - 1.0).abs() < 0.05, "{found:?} {full:?}");

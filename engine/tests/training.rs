@@ -132,6 +132,33 @@ fn stopping_and_resuming_equals_never_having_stopped() {
     assert_eq!(resumed.first_losses_mean, through.first_losses_mean);
 }
 
+/// In f16, from a loss scale that overflows at first and grows again and again, so that steps are skipped before and after.
+#[test]
+fn resuming_in_f16_goes_on_with_the_loss_scale() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = [
+        ("precision.format", "f16"),
+        ("precision.initial_scale", "1073741824.0"),
+        ("precision.growth_steps", "1"),
+        ("steps.steps", "40"),
+        ("steps.checkpoint_every", "20"),
+    ];
+    let through = run(config(folder.path(), &sets));
+    let state = |step: &str| checkpoint::read_state(&through.run.join("checkpoints").join(step)).unwrap();
+    let [half, whole] = ["20", "40"].map(|step| state(step).loss_scale.unwrap());
+    assert!(half.skipped >= 5 && whole.skipped > half.skipped && whole.skipped < 40, "{half:?} {whole:?}");
+    let all = |run: &Path| (weights(run, 40), std::fs::read(run.join("checkpoints/40/optimizer.safetensors")).unwrap());
+    let expected = all(&through.run);
+
+    // As if it had been stopped after step 20.
+    std::fs::remove_dir_all(through.run.join("checkpoints/40")).unwrap();
+    let _ = std::fs::remove_file(through.run.join("best"));
+    let resumed = outcome(&Session::resume(&through.run).unwrap()).1.unwrap();
+    assert!(all(&resumed.run) == expected, "equal bytes");
+    assert_eq!(state("40").loss_scale, Some(whole));
+    assert_eq!(resumed.validation, through.validation);
+}
+
 #[test]
 fn accumulated_micro_batches_are_one_step() {
     let folder = tempfile::tempdir().unwrap();

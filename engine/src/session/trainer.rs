@@ -16,6 +16,7 @@ use crate::gpu::{self, DeviceChoice};
 use crate::losses::{Losses, class_weights};
 use crate::models::{Network, WeightsInfo};
 use crate::render::{PreviewOptions, preview, write_png};
+use crate::tape::Precision;
 use crate::train::checkpoint::{self, State};
 use crate::train::{
     self, Budget, ClassWeights, Learner, Model, Planning, RunFolder, Schedule, StepRecord, TargetStatistics,
@@ -428,6 +429,10 @@ impl Trainer {
                 Ok(())
             }
             Err(Error::TooLarge(why)) => {
+                if let Some(line) = self.half_precision() {
+                    outbox.warn(line);
+                    return Ok(());
+                }
                 if let Some(size) = self.fewer_samples() {
                     outbox.warn(format!("{why}; from here on {size} go through the network at a time"));
                     return Ok(());
@@ -437,6 +442,23 @@ impl Trainer {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// With `--precision auto`: from here on in f16, because no plan in f32 fits; the line that says so. A run that goes on
+    /// from a checkpoint stays there.
+    fn half_precision(&mut self) -> Option<String> {
+        let (budget, smallest) = (self.learner.planning.budget_bytes()?, self.learner.planning.smallest_bytes()?);
+        if self.learner.precision() != Precision::F32 {
+            return None;
+        }
+        let config = &mut self.state.config.precision;
+        // A plan may have been foreseen to fit that did not.
+        let (format, line) =
+            precision::fall_back(config, smallest.max(budget + 1), budget, gpu::supports_f16(&self.device))?;
+        config.format = format.name().into();
+        self.learner.set_precision(format);
+        self.learner.planning.forget();
+        Some(line)
     }
 
     /// Half as many samples at a time as so far.
