@@ -13,7 +13,8 @@ use super::shader::{Permutation, Shader};
 
 /// A tensor of a launch and what the shader does with it. When a launch fails, only what it writes is lost.
 ///
-/// Tensors must be contiguous (`into_contiguous`) and not empty; what is written is bound once.
+/// Tensors must be contiguous (`into_contiguous`) and not empty; what is written is bound once, unless
+/// [`in_place_of`] gave it.
 #[derive(Debug, Clone, Copy)]
 pub enum Buffer<'a> {
     Read(&'a CubeTensor),
@@ -111,6 +112,12 @@ pub fn new_tensor<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: D
 pub fn new_like(like: &CubeTensor, dtype: DType) -> CubeTensor {
     let handle = like.client.empty(like.shape().num_elements() * dtype.size());
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), like.shape(), handle, dtype)
+}
+
+/// Where a kernel writes that takes each value of `tensor`, whole and contiguous, to its own place: over it where nobody else
+/// holds it, else a new tensor like it. A kernel may then bind the tensor twice, as no thread reads what another writes.
+pub fn in_place_of(tensor: &CubeTensor) -> CubeTensor {
+    if tensor.can_mut() { tensor.clone() } else { new_like(tensor, tensor.dtype) }
 }
 
 /// A [`DType::U32`] tensor of one dimension with these values, on the device of `like`.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use burn::backend::wgpu::CubeTensor;
 use burn::backend::{Backend, Cube};
 use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
 
 /// One reading of a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,6 +19,25 @@ pub struct MemoryUse {
     /// Most bytes taken since the start or since [`reset_peak`]. Exact on the CPU. On a GPU the most the pool has reserved:
     /// it keeps what a step once needed, so this holds also what lived only between two readings, rounded up to pages.
     pub peak_bytes: u64,
+}
+
+/// Bytes by what they are for, at the moment of a step that needed most. All but the cache add up to what was in use then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryKinds {
+    /// Parameters and running statistics.
+    pub weights: u64,
+    /// Of parameters, and of values between segments.
+    pub gradients: u64,
+    /// Moments.
+    pub optimizer: u64,
+    /// What the tape held when the busiest stretch began: values and what segments keep for their backward pass.
+    pub activations: u64,
+    /// What that stretch took on top.
+    pub workspace: u64,
+    /// Taken from the driver and kept for reuse, after the step; 0 on the CPU.
+    pub cache: u64,
+    /// The batch on the device; on the CPU also what the loader and the rest of the program hold.
+    pub data: u64,
 }
 
 /// Most that the pool of every GPU device had reserved.

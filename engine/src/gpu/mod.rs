@@ -23,10 +23,11 @@ pub use device::{DeviceChoice, Opened, adapter_of, open};
 pub use gate::{
     Request, fail_request, fail_requests, forget_refusals, heed_fail_request, request, request_kernel, requests, settle,
 };
-pub use launch::{Buffer, launch, launch_split, new_like, new_tensor, upload_u32};
+pub use launch::{Buffer, in_place_of, launch, launch_split, new_like, new_tensor, upload_u32};
 pub use limits::{MAX_VALUES, check_binding, check_dtype, is_cpu, supports_f16};
 pub use memory::{
-    CountingAllocator, MemoryUse, lap_peak, memory_use, reset_peak, sample_launches, start_lap, start_step, step_peak,
+    CountingAllocator, MemoryKinds, MemoryUse, lap_peak, memory_use, reset_peak, sample_launches, start_lap,
+    start_step, step_peak,
 };
 pub use tile::{COOPERATIVE_TILES, TILES, Tile, TileForm, tile_for, tiles_of};
 pub use variant::{KernelVariant, Variant, kernel_variants, only_variant, tile_form};

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 
 use super::network::{check_classes, check_sides, set_bias};
 use super::weights::{WeightsFile, WeightsInfo};
-use crate::nn::{Init, batch_norm, conv_transpose2d, conv2d, conv3d, conv3d_inside, conv3d_norm, halve2d, relu_first};
+use crate::nn::{Init, conv_transpose2d, conv2d, conv3d, conv3d_inside, conv3d_norm, halve2d, norm_before, relu_first};
 use crate::ops::Activation::{Identity, Relu};
 use crate::tape::{Classifier, Head, Input, Planes, Tape, Value, Var};
 use crate::{Error, Result};
@@ -249,7 +249,7 @@ impl SegmentationHead {
             [sum] = tape.segment(&name, inputs, move |net, pass, [x, sum]| {
                 let head = find(net);
                 let inner = conv3d(&head.conv1[branch], x, None, None, Identity)?;
-                let norm = batch_norm(&head.bn1[branch], &inner, Relu, pass)?;
+                let norm = norm_before(&head.bn1[branch], &inner, Relu, pass)?;
                 Ok([conv3d_norm(&head.conv2[branch], &head.bn2[branch], inner, norm, sum, pass)?])
             })?;
         }

@@ -13,7 +13,7 @@ use super::lmscnet::{LmscNet, LmscNetConfig};
 use super::sscnet::{SscNet, SscNetConfig};
 use super::weights::{self, WeightsFile, WeightsInfo};
 use crate::nn::Init;
-use crate::tape::{Gathered, Head, Learn, Mode, Planes, Precision, Tape, Trace, Updates, Var};
+use crate::tape::{Gathered, Head, Learn, Mode, Planes, Precision, Summit, Tape, Trace, Updates, Var};
 use crate::{Error, Result};
 
 /// Every network Occam can train.
@@ -220,6 +220,8 @@ pub struct Learned {
     /// What the network changes in itself when the step counts.
     pub updates: Updates,
     pub trace: Option<Trace>,
+    /// When most was in use.
+    pub summit: Summit,
 }
 
 /// Planes of logits that exist at the same time where a loss is taken by planes. Fixed, so that sums do not depend on the
@@ -250,8 +252,9 @@ fn learn<M: Module>(
             None => part,
         });
     }
-    let Gathered { gradients, updates, trace } = tape.backward()?;
-    Ok(Learned { loss: total.expect("a network predicts at one scale at least"), gradients, updates, trace })
+    let Gathered { gradients, updates, trace, summit } = tape.backward()?;
+    let loss = total.expect("a network predicts at one scale at least");
+    Ok(Learned { loss, gradients, updates, trace, summit })
 }
 
 fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {

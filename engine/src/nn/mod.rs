@@ -7,5 +7,5 @@ mod pool;
 
 pub use conv::{conv_transpose2d, conv_transpose3d, conv2d, conv3d, conv3d_inside, halo, relu_first};
 pub use init::Init;
-pub use norm::{batch_norm, conv3d_norm};
+pub use norm::{batch_norm, conv3d_norm, norm_before};
 pub use pool::{halve2d, halve3d};

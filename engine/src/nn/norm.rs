@@ -11,7 +11,7 @@ use burn::tensor::{FloatDType, Tensor};
 
 use super::conv::{as_type, options3d};
 use crate::Result;
-use crate::ops::conv::{Epilogue, Prologue};
+use crate::ops::conv::{Before, Epilogue, Normalise, Prologue};
 use crate::ops::{self, Activation};
 use crate::tape::Pass;
 
@@ -32,7 +32,29 @@ pub fn batch_norm(layer: &BatchNorm, x: &Tensor<5>, activation: Activation, pass
     Ok(Prologue { scale, shift, activation })
 }
 
-/// `residual + norm(conv(prologue(x)))`, all of the output's shape; `conv` has no bias. The last operation of a segment:
+/// `activation(layer(x))` for [`conv3d_norm`] with `x`, whose backward pass then takes the statistics in too. They are computed
+/// in the first run of a segment only.
+///
+/// # Errors
+/// Those of [`ops::channel_moments`].
+pub fn norm_before(layer: &BatchNorm, x: &Tensor<5>, activation: Activation, pass: &mut Pass) -> Result<Before> {
+    if !trains(layer, x, pass) {
+        return Ok(batch_norm(layer, x, activation, pass)?.into());
+    }
+    let moments = if pass.is_again() {
+        pass.take()
+    } else {
+        let [batch, channels, d, h, w] = x.dims();
+        let moments = ops::channel_moments(x.clone().detach().reshape([batch, channels, d * h * w]))?;
+        move_running(layer, moments.clone(), pass);
+        pass.put(moments.clone());
+        moments
+    };
+    let [gamma, beta] = [&layer.gamma, &layer.beta].map(Param::val);
+    Ok(Before::Norm(Normalise { gamma, beta, moments, epsilon: layer.epsilon, activation }))
+}
+
+/// `residual + norm(conv(before(x)))`, all of the output's shape; `conv` has no bias. The last operation of a segment:
 /// when that runs again, what comes out has a gradient and no value. `residual` is an addend of the segment
 /// ([`crate::tape::Input::Addend`]).
 ///
@@ -42,10 +64,11 @@ pub fn conv3d_norm(
     conv: &Conv3d,
     norm: &BatchNorm,
     x: Tensor<5>,
-    prologue: Prologue,
+    before: impl Into<Before>,
     residual: Tensor<5>,
     pass: &mut Pass,
 ) -> Result<Tensor<5>> {
+    let before = before.into();
     debug_assert!(conv.bias.is_none(), "a bias before a normalisation does nothing");
     let (weight, options) = (conv.weight.val(), options3d(conv));
     if trains(norm, &x, pass) {
@@ -53,9 +76,9 @@ pub fn conv3d_norm(
         let [gamma, beta] = [&norm.gamma, &norm.beta].map(Param::val);
         if pass.is_again() {
             let (epsilon, moments) = (norm.epsilon, pass.take());
-            return ops::conv_norm_again(x, weight, &options, prologue, [gamma, beta], epsilon, residual, moments);
+            return ops::conv_norm_again(x, weight, &options, before, [gamma, beta], epsilon, residual, moments);
         }
-        let (y, moments) = ops::conv_norm(x, weight, &options, prologue, [gamma, beta], norm.epsilon, residual)?;
+        let (y, moments) = ops::conv_norm(x, weight, &options, before, [gamma, beta], norm.epsilon, residual)?;
         move_running(norm, moments.clone(), pass);
         pass.put(moments);
         return Ok(y);
@@ -67,6 +90,7 @@ pub fn conv3d_norm(
     // The tape knows the gradient of an addend, and the value is of no use any more.
     let residual = (!pass.is_again()).then_some(residual);
     let epilogue = Epilogue { bias: Some(shift), residual, activation: Activation::Identity };
+    let Before::Map(prologue) = before else { unreachable!("statistics of the batch on both sides or on none") };
     ops::conv(x, weight, &options, Some(prologue), epilogue)
 }
 

@@ -75,7 +75,7 @@ impl ReluOps for Cube {
     fn relu_with_bits(x: FloatTensor<Self>) -> (FloatTensor<Self>, IntTensor<Self>) {
         let x = into_contiguous(x);
         let n = x.shape().num_elements();
-        let y = gpu::new_like(&x, x.dtype);
+        let y = gpu::in_place_of(&x);
         let bits = gpu::new_tensor(&x, [n.div_ceil(32)], DType::U32);
         if n > 0 {
             let buffers = [Buffer::Read(&x), Buffer::Write(&y), Buffer::Write(&bits)];
@@ -100,7 +100,7 @@ impl ReluOps for Cube {
     fn relu_bits_apply(gradient: FloatTensor<Self>, bits: IntTensor<Self>) -> FloatTensor<Self> {
         let (gradient, bits) = (into_contiguous(gradient), into_contiguous(bits));
         let n = gradient.shape().num_elements();
-        let out = gpu::new_like(&gradient, gradient.dtype);
+        let out = gpu::in_place_of(&gradient);
         if n > 0 {
             let buffers = [Buffer::Read(&gradient), Buffer::Read(&bits), Buffer::Write(&out)];
             let groups = n.div_ceil(GROUP_VALUES) as u32;

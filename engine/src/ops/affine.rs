@@ -13,7 +13,7 @@ use burn::tensor::{FloatDType, Slice, Tensor};
 use super::Activation;
 use super::activation::{ReluOps, relu_value};
 use super::channels::{
-    EACH_VALUE, Finish, Sizes, check, check_like, check_vector, lane_sums, primitive, reduce_cube, visit_into,
+    EACH_VALUE, Finish, Sizes, change, check, check_like, check_vector, lane_sums, primitive, reduce_cube,
 };
 use super::element::{Element, tensor, values, with_element};
 use crate::Result;
@@ -107,7 +107,7 @@ impl AffineOps for Cube {
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(into_contiguous);
         let sizes = Sizes::of(&x.shape());
-        let out = gpu::new_like(&x, x.dtype);
+        let out = gpu::in_place_of(&gradient);
         let buffers = [
             Buffer::Read(&x),
             Buffer::Read(&gradient),
@@ -135,7 +135,7 @@ fn affine_cube(
     let [x, scale, shift] = [x, scale, shift].map(into_contiguous);
     let residual = residual.map(into_contiguous);
     let Sizes { channels, length, .. } = Sizes::of(&x.shape());
-    let (n, out) = (x.shape().num_elements(), gpu::new_like(&x, x.dtype));
+    let (n, out) = (x.shape().num_elements(), gpu::in_place_of(&x));
     if n > 0 {
         let buffers = [
             Buffer::Read(&x),
@@ -160,20 +160,17 @@ impl AffineOps for Flex {
         shift: FloatTensor<Self>,
         activation: Activation,
     ) -> FloatTensor<Self> {
-        let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.to_contiguous());
+        let [scale, shift] = [scale, shift].map(|tensor| tensor.to_contiguous());
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
         with_element!(x.dtype(), {
-            let x_values = values::<T>(&x);
-            let (out, _) = visit_into(Sizes::of(&x.shape()), [x_values], |channel, [x], out| {
+            let (out, _) = change::<T, _, 0>(Sizes::of(&x.shape()), x, [], |channel, [], own| {
                 let (scale, shift) = (scale[channel], shift[channel]);
                 match activation {
-                    Activation::Identity => out.iter_mut().zip(x).for_each(|(out, x)| *out = x * scale + shift),
-                    Activation::Relu => {
-                        out.iter_mut().zip(x).for_each(|(out, x)| *out = relu_value(x * scale + shift));
-                    }
+                    Activation::Identity => own.iter_mut().for_each(|own| *own = *own * scale + shift),
+                    Activation::Relu => own.iter_mut().for_each(|own| *own = relu_value(*own * scale + shift)),
                 }
             });
-            tensor(out, x.shape())
+            out
         })
     }
 
@@ -184,22 +181,22 @@ impl AffineOps for Flex {
         residual: FloatTensor<Self>,
         activation: Activation,
     ) -> FloatTensor<Self> {
-        let [x, scale, shift, residual] = [x, scale, shift, residual].map(|tensor| tensor.to_contiguous());
+        let [scale, shift, residual] = [scale, shift, residual].map(|tensor| tensor.to_contiguous());
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
         with_element!(x.dtype(), {
-            let inputs = [values::<T>(&x), values::<T>(&residual)];
-            let (out, _) = visit_into(Sizes::of(&x.shape()), inputs, |channel, [x, residual], out| {
+            let inputs = [values::<T>(&residual)];
+            let (out, _) = change(Sizes::of(&x.shape()), x, inputs, |channel, [residual], own| {
                 let (scale, shift) = (scale[channel], shift[channel]);
-                for ((out, x), residual) in out.iter_mut().zip(x).zip(residual) {
-                    *out = x * scale + shift + residual;
+                for (own, residual) in own.iter_mut().zip(residual) {
+                    *own = *own * scale + shift + residual;
                 }
                 if activation == Activation::Relu {
-                    for out in out.iter_mut() {
-                        *out = relu_value(*out);
+                    for own in own.iter_mut() {
+                        *own = relu_value(*own);
                     }
                 }
             });
-            tensor(out, x.shape())
+            out
         })
     }
 
@@ -210,27 +207,25 @@ impl AffineOps for Flex {
         activation: Activation,
         gradient: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [x, scale, shift, gradient] = [x, scale, shift, gradient].map(|tensor| tensor.to_contiguous());
+        let [x, scale, shift] = [x, scale, shift].map(|tensor| tensor.to_contiguous());
         let (scale, shift) = (values::<f32>(&scale), values::<f32>(&shift));
         let sizes = Sizes::of(&x.shape());
         let is_relu = u32::from(activation == Activation::Relu);
         let (out, sums) = with_element!(x.dtype(), {
-            let inputs = [values::<T>(&x), values::<T>(&gradient)];
-            let (out, sums) = visit_into(sizes, inputs, |channel, [x, gradient], out| {
+            change(sizes, gradient, [values::<T>(&x)], |channel, [x], own| {
                 let (scale, shift) = (scale[channel], shift[channel]);
-                // In place of the result first, so that the sums need not ask again what ReLU stops. Without a branch, which
-                // random signs would make slow.
-                for ((out, x), gradient) in out.iter_mut().zip(x).zip(gradient) {
+                // In place first, so that the sums need not ask again what ReLU stops. Without a branch, which random signs
+                // would make slow.
+                for (own, x) in own.iter_mut().zip(x) {
                     let stops = is_relu & u32::from(x * scale + shift <= 0.0);
-                    *out = gradient.keep(stops.wrapping_sub(1));
+                    *own = own.keep(stops.wrapping_sub(1));
                 }
-                let sums = lane_sums([x, out], |[x, gradient]| [gradient * x, gradient]);
-                for out in out.iter_mut() {
-                    *out *= scale;
+                let sums = lane_sums([x, own], |[x, gradient]| [gradient * x, gradient]);
+                for own in own.iter_mut() {
+                    *own *= scale;
                 }
                 sums
-            });
-            (tensor(out, x.shape()), sums)
+            })
         });
         let vector = |row: usize| tensor(sums.iter().map(|sums| sums[row] as f32).collect(), [sizes.channels]);
         (out, vector(0), vector(1))

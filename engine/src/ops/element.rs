@@ -26,6 +26,9 @@ pub(crate) trait Element: burn::tensor::Element + bytemuck::Pod {
     /// Stores what `fill` writes over all of a slice, rounded.
     fn store<R>(out: &mut [Self], fill: impl FnOnce(&mut [f32]) -> R) -> R;
 
+    /// Lets `change` write over all of a slice whose values it sees, rounded.
+    fn change<R>(own: &mut [Self], change: impl FnOnce(&mut [f32]) -> R) -> R;
+
     /// The value if the mask is all ones, 0 if it is 0: without a branch, which random bits would make slow.
     #[must_use]
     fn keep(self, mask: u32) -> Self;
@@ -43,6 +46,11 @@ impl Element for f32 {
     #[inline]
     fn store<R>(out: &mut [Self], fill: impl FnOnce(&mut [f32]) -> R) -> R {
         fill(out)
+    }
+
+    #[inline]
+    fn change<R>(own: &mut [Self], change: impl FnOnce(&mut [f32]) -> R) -> R {
+        change(own)
     }
 
     #[inline]
@@ -74,6 +82,21 @@ impl Element for f16 {
         };
         let result = fill(buffer);
         out.convert_from_f32_slice(buffer);
+        result
+    }
+
+    fn change<R>(own: &mut [Self], change: impl FnOnce(&mut [f32]) -> R) -> R {
+        let (mut block, mut long);
+        let buffer = if own.len() <= BLOCK {
+            block = [0.0; BLOCK];
+            &mut block[..own.len()]
+        } else {
+            long = vec![0.0; own.len()];
+            &mut long[..]
+        };
+        own.convert_to_f32_slice(buffer);
+        let result = change(buffer);
+        own.convert_from_f32_slice(buffer);
         result
     }
 

@@ -19,6 +19,7 @@ mod max_pool;
 mod moments;
 mod nonfinite;
 mod norm;
+mod norm_gradient;
 pub mod rays;
 pub mod scan;
 pub mod segment;

@@ -9,7 +9,7 @@ use burn::backend::wgpu::into_contiguous;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::Tensor;
 
-use super::channels::{EACH_VALUE, Finish, Moments, Sizes, check, primitive, reduce_cube, visit, visit_into};
+use super::channels::{EACH_VALUE, Finish, Moments, Sizes, change, check, primitive, reduce_cube, visit};
 use super::element::{tensor, values, with_element};
 use crate::gpu::{self, Buffer, shader};
 use crate::{Error, Result};
@@ -61,7 +61,7 @@ impl MomentsOps for Cube {
     ) -> FloatTensor<Self> {
         let [x, moments, gradient] = [x, moments, gradient].map(into_contiguous);
         let sizes = Sizes::of(&x.shape());
-        let (n, out) = (x.shape().num_elements(), gpu::new_like(&x, x.dtype));
+        let (n, out) = (x.shape().num_elements(), gpu::in_place_of(&x));
         let buffers = [Buffer::Read(&x), Buffer::Read(&moments), Buffer::Read(&gradient), Buffer::Write(&out)];
         let inverse = 1.0 / sizes.values() as f32;
         let params = [n as u32, sizes.channels as u32, sizes.length as u32, inverse.to_bits()];
@@ -88,19 +88,18 @@ impl MomentsOps for Flex {
         moments: FloatTensor<Self>,
         gradient: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let [x, moments, gradient] = [x, moments, gradient].map(|tensor| tensor.to_contiguous());
+        let [moments, gradient] = [moments, gradient].map(|tensor| tensor.to_contiguous());
         let sizes = Sizes::of(&x.shape());
         let (means, (by_mean, by_variance)) =
             (values::<f32>(&moments), values::<f32>(&gradient).split_at(sizes.channels));
         let inverse = 1.0 / sizes.values() as f32;
         with_element!(x.dtype(), {
-            let x_values = values::<T>(&x);
-            let (out, _) = visit_into(sizes, [x_values], |channel, [x], out| {
+            let (out, _) = change::<T, _, 0>(sizes, x, [], |channel, [], own| {
                 let (mean, constant, slope) =
                     (means[channel], by_mean[channel] * inverse, 2.0 * by_variance[channel] * inverse);
-                out.iter_mut().zip(x).for_each(|(out, x)| *out = constant + slope * (x - mean));
+                own.iter_mut().for_each(|own| *own = constant + slope * (*own - mean));
             });
-            tensor(out, x.shape())
+            out
         })
     }
 }

@@ -400,11 +400,18 @@ impl Trainer {
             loss: outcome.loss,
             lr,
             grad_norm: outcome.grad_norm,
+            loss_scale: outcome.scale,
+            skipped: outcome.skipped,
+            zero_gradient_share: outcome.zero_share,
+            nonfinite: outcome.nonfinite,
             step_ms: began.elapsed().as_secs_f64() * 1e3,
             wait_ms: waited.as_secs_f64() * 1e3,
             in_use_bytes: memory.map(|m| m.in_use_bytes),
             reserved_bytes: memory.map(|m| m.reserved_bytes),
             peak_bytes: memory.map(|m| m.peak_bytes),
+            step_peak_bytes: outcome.memory.as_ref().map(|m| m.peak_bytes),
+            peak_at: outcome.memory.as_ref().map(|m| m.at.clone()),
+            memory: outcome.memory.map(|m| m.kinds),
         };
         self.folder.step(&record)?;
         outbox.step(record);

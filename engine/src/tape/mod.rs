@@ -28,7 +28,7 @@ use crate::{Error, Result};
 pub use pass::{Pass, Updates};
 pub use plan::{Strategy, least, solve};
 pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
-pub use trace::{Lap, LossRun, SegmentRun, Trace};
+pub use trace::{Lap, LossRun, SegmentRun, Summit, Trace};
 
 use stored::Stored;
 use trace::Watch;
@@ -97,6 +97,8 @@ pub struct Gathered {
     /// What the network does once the step counts.
     pub updates: Updates,
     pub trace: Option<Trace>,
+    /// When most was in use.
+    pub summit: Summit,
 }
 
 /// A value between segments. It lives as long as somebody holds it; a segment holds those it needs for its backward pass.
@@ -200,6 +202,7 @@ struct Learning<'n, M> {
     records: Vec<Record<'n, M>>,
     values: usize,
     gradients: GradientsParams,
+    parameter_gradient_bytes: u64,
     updates: Updates,
     watch: Watch,
 }
@@ -254,6 +257,7 @@ impl<'n, M: Module> Tape<'n, M> {
             precision: how.precision,
             seed: how.seed,
             frozen_statistics: how.frozen_statistics,
+            parameter_gradient_bytes: 0,
             records: Vec::new(),
             values: 0,
             gradients: GradientsParams::new(),
@@ -370,7 +374,7 @@ impl<'n, M: Module> Learning<'n, M> {
             slots.push((var.slot.expect("a variable of a tape that learns"), addend));
             values.push(var.value);
         }
-        self.watch.begin();
+        self.watch.begin(self.waiting_bytes());
         self.seed_segment(index);
         let (held, outputs) = match mode {
             Mode::Keep => {
@@ -427,7 +431,7 @@ impl<'n, M: Module> Learning<'n, M> {
         let features = features.value.into_value();
         let count = features.dims()[2];
         let whole = planes >= count;
-        self.watch.begin();
+        self.watch.begin(self.waiting_bytes());
         let mut total: Option<Tensor<1>> = None;
         let mut gradient = (!whole && slot.tracked).then(|| features.zeros_like());
         for start in (0..count).step_by(planes.clamp(1, count.max(1))) {
@@ -452,7 +456,7 @@ impl<'n, M: Module> Learning<'n, M> {
                     None => found,
                 });
             }
-            gradients::collect(network, gradients, &mut self.gradients);
+            self.parameter_gradient_bytes += gradients::collect(network, gradients, &mut self.gradients);
         }
         drop(features);
         if let Some(gradient) = gradient {
@@ -460,6 +464,13 @@ impl<'n, M: Module> Learning<'n, M> {
         }
         self.watch.loss(slot.id);
         total.ok_or_else(|| Error::Usage("a loss over a grid without voxels".into()))
+    }
+
+    /// Bytes of gradients that wait for segments which have not gone back yet, and of those of parameters.
+    fn waiting_bytes(&self) -> u64 {
+        let slots = self.records.iter().flat_map(|record| &record.outputs);
+        let waiting = slots.filter_map(|slot| slot.gradient.borrow().as_ref().map(trace::bytes)).sum::<u64>();
+        waiting + self.parameter_gradient_bytes
     }
 
     fn backward(mut self, network: &M) -> Result<Gathered> {
@@ -474,11 +485,12 @@ impl<'n, M: Module> Learning<'n, M> {
                     slot.add(gradient.clone());
                 }
             }
+            let gradient_bytes = self.waiting_bytes() + upstream.iter().flatten().map(trace::bytes).sum::<u64>();
             let (leaves, outputs) = match held {
                 Held::Graph { leaves, outputs } => (leaves, outputs),
                 Held::Inputs { values, run, mut pass } => {
                     request(Request::Recompute, self.watch.name(index))?;
-                    self.watch.begin();
+                    self.watch.begin(gradient_bytes);
                     let (mut leaves, mut given) = (Vec::new(), Vec::new());
                     for ((slot, _), value) in inputs.iter().zip(values) {
                         match value {
@@ -517,7 +529,7 @@ impl<'n, M: Module> Learning<'n, M> {
             }
             let Some(root) = root else { continue };
             // The outputs are gone: what is in use now is what the segment's graph holds.
-            self.watch.begin();
+            self.watch.begin(gradient_bytes);
             let mut gradients = root.backward();
             for ((slot, addend), leaf) in inputs.iter().zip(leaves) {
                 if let Some(leaf) = leaf.filter(|_| slot.tracked && !addend)
@@ -527,10 +539,11 @@ impl<'n, M: Module> Learning<'n, M> {
                     slot.add(gradient);
                 }
             }
-            gradients::collect(network, gradients, &mut self.gradients);
+            self.parameter_gradient_bytes += gradients::collect(network, gradients, &mut self.gradients);
             self.watch.backward(index);
         }
-        Ok(Gathered { gradients: self.gradients, updates: self.updates, trace: self.watch.finish() })
+        let (trace, summit) = self.watch.finish();
+        Ok(Gathered { gradients: self.gradients, updates: self.updates, trace, summit })
     }
 
     /// Before each run of a segment.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 
-use super::Mode;
-use crate::gpu::{self, MemoryUse};
+use super::{Mode, Value};
+use crate::gpu;
 
 /// One stretch of work.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -52,12 +52,46 @@ pub struct Trace {
     pub values: Vec<u64>,
 }
 
-/// Takes the time of laps, where a trace is wanted.
+/// The moment at which forward and backward had most in use, as far as the device tells
+/// ([`lap_peak`](crate::gpu::lap_peak); without a trace a GPU tells only what is in use between segments).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summit {
+    /// The segment, or `loss`.
+    pub segment: String,
+    /// `forward`, `again` (the second run of a segment that is recomputed) or `backward`.
+    pub stretch: &'static str,
+    /// In use when the tape began: weights, moments, data.
+    pub base_bytes: u64,
+    pub peak_bytes: u64,
+    /// In use when the stretch began.
+    pub before_bytes: u64,
+    /// Gradients of values and of parameters, of `before_bytes`.
+    pub gradient_bytes: u64,
+}
+
+impl Summit {
+    /// That of the two with the larger peak.
+    #[must_use]
+    pub fn higher(self, other: Self) -> Self {
+        if other.peak_bytes > self.peak_bytes { other } else { self }
+    }
+}
+
+/// What was in use when a stretch began.
+struct Began {
+    at: Instant,
+    in_use_bytes: u64,
+    gradient_bytes: u64,
+}
+
+/// Reads memory at the ends of stretches and, where a trace is wanted, the time.
 pub(super) struct Watch {
     device: Device,
     trace: Option<Trace>,
     names: Vec<String>,
-    began: Option<(Instant, MemoryUse)>,
+    began: Option<Began>,
+    summit: Summit,
+    traced: bool,
 }
 
 impl Watch {
@@ -66,7 +100,9 @@ impl Watch {
         if traced {
             gpu::sample_launches(true);
         }
-        Self { device, trace: traced.then(Trace::default), names: Vec::new(), began: None }
+        let base_bytes = gpu::memory_use(&device).unwrap_or_default().in_use_bytes;
+        let summit = Summit { base_bytes, ..Summit::default() };
+        Self { device, trace: traced.then(Trace::default), names: Vec::new(), began: None, summit, traced }
     }
 
     pub fn device(&self) -> &Device {
@@ -84,74 +120,80 @@ impl Watch {
         }
     }
 
-    pub fn begin(&mut self) {
-        if self.trace.is_some() {
-            gpu::start_lap(&self.device);
-            self.began = gpu::memory_use(&self.device).map(|memory| (Instant::now(), memory));
-        }
+    /// `gradient_bytes`: of gradients that are there.
+    pub fn begin(&mut self, gradient_bytes: u64) {
+        gpu::start_lap(&self.device);
+        self.began = gpu::memory_use(&self.device).map(|memory| Began {
+            at: Instant::now(),
+            in_use_bytes: memory.in_use_bytes,
+            gradient_bytes,
+        });
     }
 
-    fn lap(&mut self) -> Lap {
-        let Some((then, before)) = self.began.take() else { return Lap::default() };
-        // Work that was only asked for would count for whoever waits for it.
-        let _ = self.device.sync();
-        let after = gpu::memory_use(&self.device).unwrap_or_default();
-        Lap {
-            before_bytes: before.in_use_bytes,
-            after_bytes: after.in_use_bytes,
-            peak_bytes: gpu::lap_peak(&self.device).unwrap_or(after.in_use_bytes),
-            ms: then.elapsed().as_secs_f64() * 1e3,
+    fn lap(&mut self, segment: Option<usize>, stretch: &'static str) -> Lap {
+        let Some(Began { at, in_use_bytes, gradient_bytes }) = self.began.take() else { return Lap::default() };
+        if self.trace.is_some() {
+            // Work that was only asked for would count for whoever waits for it.
+            let _ = self.device.sync();
         }
+        let ms = at.elapsed().as_secs_f64() * 1e3;
+        let peak_bytes = gpu::lap_peak(&self.device).unwrap_or_default();
+        if peak_bytes > self.summit.peak_bytes {
+            let segment = segment.and_then(|index| self.names.get(index)).map_or("loss", String::as_str).to_owned();
+            let base_bytes = self.summit.base_bytes;
+            self.summit =
+                Summit { segment, stretch, base_bytes, peak_bytes, before_bytes: in_use_bytes, gradient_bytes };
+        }
+        let after = if self.trace.is_some() { gpu::memory_use(&self.device) } else { None };
+        let after_bytes = after.unwrap_or_default().in_use_bytes;
+        Lap { before_bytes: in_use_bytes, after_bytes, peak_bytes, ms }
     }
 
     pub fn forward(&mut self, name: &str, mode: Mode, inputs: Vec<(usize, bool)>, outputs: Vec<usize>) {
         self.names.push(name.to_owned());
-        if self.trace.is_none() {
-            return;
-        }
-        let forward = self.lap();
+        let forward = self.lap(Some(self.names.len() - 1), "forward");
+        let Some(trace) = &mut self.trace else { return };
         let run =
             SegmentRun { name: name.to_owned(), mode, inputs, outputs, forward, again: None, backward: Lap::default() };
-        if let Some(trace) = &mut self.trace {
-            trace.segments.push(run);
-        }
+        trace.segments.push(run);
     }
 
     pub fn again(&mut self, index: usize) {
-        if self.trace.is_some() {
-            let lap = self.lap();
-            if let Some(trace) = &mut self.trace {
-                trace.segments[index].again = Some(lap);
-            }
+        let lap = self.lap(Some(index), "again");
+        if let Some(trace) = &mut self.trace {
+            trace.segments[index].again = Some(lap);
         }
     }
 
     pub fn backward(&mut self, index: usize) {
-        if self.trace.is_some() {
-            let lap = self.lap();
-            if let Some(trace) = &mut self.trace {
-                trace.segments[index].backward = lap;
-            }
+        let lap = self.lap(Some(index), "backward");
+        if let Some(trace) = &mut self.trace {
+            trace.segments[index].backward = lap;
         }
     }
 
     pub fn loss(&mut self, input: usize) {
-        if self.trace.is_some() {
-            let lap = self.lap();
-            let after = self.names.len();
-            if let Some(trace) = &mut self.trace {
-                trace.losses.push(LossRun { input, after, lap });
-            }
+        let lap = self.lap(None, "forward");
+        let after = self.names.len();
+        if let Some(trace) = &mut self.trace {
+            trace.losses.push(LossRun { input, after, lap });
         }
     }
 
-    pub fn finish(mut self) -> Option<Trace> {
-        self.trace.take()
+    pub fn finish(mut self) -> (Option<Trace>, Summit) {
+        (self.trace.take(), std::mem::take(&mut self.summit))
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        gpu::sample_launches(false);
+        if self.traced {
+            gpu::sample_launches(false);
+        }
     }
+}
+
+/// Of a value.
+pub(super) fn bytes(value: &Value) -> u64 {
+    (value.shape().num_elements() * value.dtype().size()) as u64
 }

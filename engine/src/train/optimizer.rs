@@ -34,6 +34,20 @@ pub fn squared_norm<M: Module>(module: &M, gradients: &GradientsParams) -> Optio
     sum.1
 }
 
+/// Bytes of everything that a module learns or holds, such as running statistics.
+pub fn parameter_bytes<M: Module>(module: &M) -> u64 {
+    struct Bytes(u64);
+    impl ModuleVisitor for Bytes {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let value = param.val();
+            self.0 += (value.shape().num_elements() * value.dtype().size()) as u64;
+        }
+    }
+    let mut bytes = Bytes(0);
+    module.visit(&mut bytes);
+    bytes.0
+}
+
 /// Multiplies every gradient so that the global norm, which is `norm`, becomes at most `limit`; 0 means no limit
 /// (Pascanu, Mikolov, Bengio, ICML 2013).
 pub fn clip<M: Module>(module: &M, gradients: &mut GradientsParams, norm: f64, limit: f64) {
@@ -126,6 +140,15 @@ impl Optimizer {
         refused.map_or_else(settle, Err)?;
         self.states = new;
         Ok(module)
+    }
+
+    /// Bytes of the moments.
+    pub fn bytes(&self) -> u64 {
+        let moments = self.states.iter().flatten().flat_map(|state| {
+            let AdaptiveMomentumState { moment_1, moment_2, .. } = &state.momentum;
+            [moment_1, moment_2]
+        });
+        moments.map(|moment| (moment.shape().num_elements() * moment.dtype().size()) as u64).sum()
     }
 
     /// Writes the moments as safetensors. The count of steps is the run's own and belongs in its state file.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::layers::RUN_TABLE;
 use super::tensorboard::EventWriter;
 use super::{StepRecord, TrainConfig, checkpoint};
+use crate::gpu::MemoryKinds;
 use crate::{Error, Result};
 
 const METRICS: &str = "metrics.jsonl";
@@ -99,8 +100,35 @@ impl RunFolder {
             ("train/grad_norm", record.grad_norm),
             ("time/step_ms", record.step_ms),
         ];
-        for (tag, bytes) in [("memory/in_use_bytes", record.in_use_bytes), ("memory/peak_bytes", record.peak_bytes)] {
+        let totals = [
+            ("memory/in_use_bytes", record.in_use_bytes),
+            ("memory/reserved_bytes", record.reserved_bytes),
+            ("memory/peak_bytes", record.peak_bytes),
+            ("memory/step_peak_bytes", record.step_peak_bytes),
+        ];
+        for (tag, bytes) in totals {
             values.extend(bytes.map(|b| (tag, b as f64)));
+        }
+        let scalars =
+            [("train/loss_scale", record.loss_scale), ("train/zero_gradient_share", record.zero_gradient_share)];
+        for (tag, value) in scalars {
+            values.extend(value.map(|value| (tag, value)));
+        }
+        if record.loss_scale.is_some() {
+            values.push(("train/skipped", f64::from(u8::from(record.skipped))));
+        }
+        if let Some(kinds) = &record.memory {
+            let MemoryKinds { weights, gradients, optimizer, activations, workspace, cache, data } = *kinds;
+            let kinds = [
+                ("memory_at_peak/weights", weights),
+                ("memory_at_peak/gradients", gradients),
+                ("memory_at_peak/optimizer", optimizer),
+                ("memory_at_peak/activations", activations),
+                ("memory_at_peak/workspace", workspace),
+                ("memory_at_peak/cache", cache),
+                ("memory_at_peak/data", data),
+            ];
+            values.extend(kinds.map(|(tag, bytes)| (tag, bytes as f64)));
         }
         self.line("step", serde_json::to_value(record))?;
         self.scalars(record.step, &values)

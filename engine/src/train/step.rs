@@ -12,13 +12,14 @@ use occam_scene::{GridSpec, downscale_target};
 use super::gradients::{Look, look, unscale};
 use super::input::input;
 use super::loss_scale::{Found, LossScaler, MOST_SKIPS, Verdict};
-use super::optimizer::clip;
+use super::optimizer::{clip, parameter_bytes};
 use super::{InputConfig, Optimizer, PlanReport, Planning, PrecisionConfig, StepMemory, TrainConfig, precision};
 use crate::data::{Batch, Rng};
+use crate::gpu::{self, MemoryKinds};
 use crate::losses::{Losses, Targets, class_counts};
 use crate::models::{Learned, Network, Passes};
-use crate::tape::Precision;
-use crate::{Error, Result, gpu};
+use crate::tape::{Precision, Summit};
+use crate::{Error, Result};
 
 /// A network in training with its optimizer.
 pub struct Learner {
@@ -60,6 +61,17 @@ pub struct StepOutcome {
     pub zero_share: Option<f64>,
     /// Name of the first parameter whose gradient is not finite.
     pub nonfinite: Option<String>,
+    /// Most in use meanwhile, when that was, and what it was for; `None` where nobody counts.
+    pub memory: Option<StepPeak>,
+}
+
+/// The memory of a step at the moment when most was in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepPeak {
+    pub peak_bytes: u64,
+    /// Segment and stretch, or `optimizer`.
+    pub at: String,
+    pub kinds: MemoryKinds,
 }
 
 impl Learner {
@@ -110,13 +122,14 @@ impl Learner {
     pub fn step(&mut self, batches: &[Batch], lr: f64, between: &mut dyn FnMut() -> Result<()>) -> Result<StepOutcome> {
         let measured = self.planning.wants_trace();
         let (began, fixed_bytes) = (Instant::now(), self.in_use_bytes());
+        let weights = parameter_bytes(&self.network);
+        gpu::start_step(&self.device);
         let Some(mut learned) = self.learn(batches, between)? else {
             return Err(Error::Failed("a step without samples".into()));
         };
         let trace = learned.trace.take().filter(|_| measured);
-        if measured {
-            gpu::start_lap(&self.device);
-        }
+        let summit = std::mem::take(&mut learned.summit);
+        gpu::start_lap(&self.device);
         // In this order: unscale, check, clip, step.
         let scale = self.scaler.scale();
         unscale(&self.network, &mut learned.gradients, scale);
@@ -134,19 +147,41 @@ impl Learner {
         // Last, so that a step that fails leaves the scale as it was.
         let scale = self.scaler.is_on().then_some(scale);
         self.scaler.set(verdict.0);
+        let counted = gpu::memory_use(&self.device).is_some();
+        let end_peak_bytes = gpu::lap_peak(&self.device).unwrap_or_default();
         // A step that was skipped has not seen the optimizer: the next one is measured.
         if let Some(trace) = trace.filter(|_| !skipped) {
             let after_bytes = self.in_use_bytes();
-            let memory = StepMemory {
-                fixed_bytes,
-                end_peak_bytes: gpu::lap_peak(&self.device).unwrap_or(after_bytes),
-                after_bytes,
-                step_ms: began.elapsed().as_secs_f64() * 1e3,
-            };
+            let memory =
+                StepMemory { fixed_bytes, end_peak_bytes, after_bytes, step_ms: began.elapsed().as_secs_f64() * 1e3 };
             self.planned = self.planning.observe(&trace, &memory).transpose();
         }
         let Look { loss, norm, zero_share, nonfinite } = found;
-        Ok(StepOutcome { loss, grad_norm: norm, scale, skipped, zero_share: Some(zero_share), nonfinite })
+        let memory = counted.then(|| self.peak(fixed_bytes, weights, end_peak_bytes, summit));
+        let zero_share = Some(zero_share);
+        Ok(StepOutcome { loss, grad_norm: norm, scale, skipped, zero_share, nonfinite, memory })
+    }
+
+    /// Of a step before which `before` bytes were in use, `weights` of them parameters.
+    fn peak(&self, before: u64, weights: u64, end_peak: u64, summit: Summit) -> StepPeak {
+        let optimizer = self.optimizer.bytes();
+        let after = gpu::memory_use(&self.device).unwrap_or_default();
+        let cache = after.reserved_bytes.saturating_sub(after.in_use_bytes);
+        let kinds = MemoryKinds { weights, optimizer, cache, ..MemoryKinds::default() };
+        if end_peak > summit.peak_bytes {
+            // Gradients are as large as what learns, and new weights stand beside the old ones.
+            let data = before.saturating_sub(weights + optimizer);
+            let gradients = optimizer / 2;
+            let workspace = end_peak.saturating_sub(weights + optimizer + data + gradients);
+            let kinds = MemoryKinds { data, gradients, workspace, ..kinds };
+            return StepPeak { peak_bytes: end_peak, at: "optimizer".into(), kinds };
+        }
+        let Summit { segment, stretch, base_bytes, peak_bytes, before_bytes, gradient_bytes } = summit;
+        let data = base_bytes.saturating_sub(weights + optimizer);
+        let activations = before_bytes.saturating_sub(base_bytes + gradient_bytes);
+        let workspace = peak_bytes.saturating_sub(weights + optimizer + data + gradient_bytes + activations);
+        let kinds = MemoryKinds { data, gradients: gradient_bytes, activations, workspace, ..kinds };
+        StepPeak { peak_bytes, at: format!("{segment} {stretch}"), kinds }
     }
 
     /// Why training cannot go on.
@@ -212,6 +247,7 @@ impl Learner {
                     sum.updates.append(learned.updates);
                     // Of the last: it holds the gradients of all before.
                     sum.trace = learned.trace;
+                    sum.summit = sum.summit.higher(learned.summit);
                     sum
                 }
             });

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use clap::Args;
 use occam_engine::bench::memory::{MemoryBench, MemoryReport, SegmentRow, SideRow, Spread, memory};
-use occam_engine::gpu::{self, DeviceChoice};
+use occam_engine::gpu::{self, DeviceChoice, MemoryKinds};
 use occam_engine::models::Network;
+use occam_engine::tape::Precision;
 use occam_engine::{Error, Progress};
 
 use super::{SAY_EVERY, check_folder};
@@ -28,6 +29,9 @@ pub struct MemoryArgs {
     /// Classes, free space included
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u8).range(2..))]
     classes: u8,
+    /// What the tape keeps between segments: f32, f16 or bf16; stock is f32
+    #[arg(long, default_value = "f32", value_name = "P", value_parser = precision)]
+    precision: Precision,
     /// Turns, each with a step of every side
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
@@ -50,17 +54,19 @@ pub fn run(args: &MemoryArgs, out: Output) -> anyhow::Result<u8> {
         network: args.network.clone(),
         counts: args.grid,
         classes: usize::from(args.classes),
+        precision: args.precision,
         pairs: usize::from(args.pairs),
     };
     out.line(format!("device  {}", opened.label))?;
     out.line(format!(
-        "step    {}, {} voxels, {} classes, batch 1, weighted cross-entropy; {} turns",
+        "step    {} in {}, {} voxels, {} classes, batch 1, weighted cross-entropy; {} turns",
         bench.network,
+        bench.precision.name(),
         human::counts(bench.counts),
         bench.classes,
         bench.pairs
     ))?;
-    let bar = out.bar((bench.pairs + 1) * 5, "{msg}");
+    let bar = out.bar(bench.pairs + 1, "{msg}");
     let mut said = Instant::now();
     let mut progress = |Progress { what, done, total }: Progress<'_>| {
         if let Some(bar) = &bar {
@@ -112,6 +118,40 @@ fn print(report: &MemoryReport, out: Output) -> anyhow::Result<()> {
     }
     out.result(format!("\n{table}"))?;
     out.result("step: the most in use above what was there before it; total: with weights, optimizer and data")?;
+    let mut table = Table::new([
+        "side",
+        "weights",
+        "optimizer",
+        "data",
+        "activations",
+        "gradients",
+        "workspace",
+        "cache",
+        "most in use at",
+    ])
+    .left(&[8]);
+    for side in &report.sides {
+        if let Some(MemoryKinds { weights, gradients, optimizer, activations, workspace, cache, data }) = side.kinds {
+            let kinds = [weights, optimizer, data, activations, gradients, workspace, cache].map(mebibytes);
+            let at = side.peak_at.clone().unwrap_or_default();
+            table.row(std::iter::once(side.name.clone()).chain(kinds).chain([at]));
+        }
+    }
+    out.result(format!("\nMiB by kind when most was in use\n{table}"))?;
+    let mut table = Table::new(["stock by hand", "needed by", "shape", "MiB"]).left(&[1, 2]);
+    for kept in &report.stock_sum {
+        table.row([kept.what.clone(), kept.needed_by.clone(), kept.shape.clone(), mebibytes(kept.bytes)]);
+    }
+    let sum = report.stock_sum.iter().map(|kept| kept.bytes).sum::<u64>();
+    out.result(format!("\n{table}"))?;
+    if let Some(stock) = report.sides.first() {
+        out.result(format!(
+            "sum {} MiB, measured {} MiB: {:.3} of it",
+            mebibytes(sum),
+            mebibytes(stock.step_bytes),
+            sum as f64 / stock.step_bytes as f64
+        ))?;
+    }
     let mut table =
         Table::new(["segment", "forward ms", "backward ms", "adds MiB", "forward peak", "again peak", "backward peak"]);
     for row in &report.segments {
@@ -155,6 +195,13 @@ fn spread(spread: &Spread) -> String {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+fn precision(text: &str) -> Result<Precision, String> {
+    let all = [Precision::F32, Precision::F16, Precision::Bf16];
+    all.into_iter()
+        .find(|precision| precision.name() == text)
+        .ok_or_else(|| format!("found {text:?}, expected f32, f16 or bf16"))
 }
 
 fn counts(text: &str) -> Result<[usize; 3], String> {

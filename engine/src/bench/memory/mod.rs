@@ -5,21 +5,22 @@
 
 mod report;
 mod stock;
+mod sum;
 
 use std::time::Instant;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use occam_scene::GridSpec;
 
 use crate::data::Batch;
 use crate::losses::{ClassWeights, LossConfig, Losses, Targets, class_weights};
 use crate::models::{Network, Passes};
-use crate::tape::{Mode, Trace};
-use crate::train::{InputConfig, Learner, OptimConfig, Planning, TrainConfig, clip, input, squared_norm};
+use crate::tape::{Mode, Precision, Profile, Strategy, Trace, least, solve};
+use crate::train::{InputConfig, Learner, OptimConfig, Planning, StepPeak, TrainConfig, clip, input, squared_norm};
 use crate::{Error, Progress, ProgressFn, Result, gpu};
 
 pub use report::{KIND, MemoryReport, SegmentRow, SideRow, Spread};
+pub use sum::{Kept, stock_sum};
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct MemoryBench {
     /// Voxels along x, y, z.
     pub counts: [usize; 3],
     pub classes: usize,
+    /// Of what the tape keeps; stock is f32 always.
+    pub precision: Precision,
     /// Turns; each takes a step of every side.
     pub pairs: usize,
 }
@@ -47,6 +50,8 @@ struct Side {
     /// What the forward pass left for the backward pass.
     kept_bytes: u64,
     loss: f64,
+    /// Of the last step.
+    memory: Option<StepPeak>,
 }
 
 enum Way {
@@ -66,6 +71,7 @@ impl Side {
             reserved_bytes: None,
             kept_bytes: 0,
             loss: f64::NAN,
+            memory: None,
         }
     }
 }
@@ -78,12 +84,19 @@ impl Side {
 /// `progress` breaks; those of the network and of the device.
 pub fn memory(bench: &MemoryBench, device: &Device, progress: ProgressFn<'_>) -> Result<MemoryReport> {
     stock::check(&bench.network)?;
+    if bench.precision == Precision::F16 {
+        gpu::check_dtype(device, &"bench memory", DType::F16)?;
+    }
     if gpu::memory_use(device).is_none() {
         return Err(Error::Usage("bench memory: nobody counts this program's memory".into()));
     }
     let mut scene = Scene::new(bench, device)?;
-    let segments = scene.trace(&[])?.segments;
-    let mut sides = sides(&segments.iter().map(|segment| segment.name.as_str()).collect::<Vec<_>>());
+    let (profile, all) = scene.profile()?;
+    // The budgets of the plans are shares of what stock takes.
+    let mut stock = Side::new("stock", Way::Stock(stock::Loss::Burns));
+    scene.step(&mut stock, !gpu::is_cpu(device))?;
+    let stock_bytes = stock.step_bytes.first().copied().unwrap_or(0);
+    let mut sides = sides(&profile, stock_bytes);
     let count = sides.len();
     for turn in 0..=bench.pairs {
         for (place, side) in sides.iter_mut().enumerate() {
@@ -95,24 +108,31 @@ pub fn memory(bench: &MemoryBench, device: &Device, progress: ProgressFn<'_>) ->
             scene.step(side, turn == 0)?;
         }
     }
-    let all: Vec<Mode> = segments.iter().map(|_| Mode::Recompute).collect();
     let traces = [scene.trace(&[])?, scene.trace(&all)?];
     Ok(report::report(bench, &sides, &traces, &scene.learner.network))
 }
 
-/// Stock, everything kept, and what the tape can recompute.
-fn sides(segments: &[&str]) -> Vec<Side> {
-    let recompute = |which: &dyn Fn(usize, &str) -> bool| -> Way {
-        let mode = |(i, name): (usize, &&str)| if which(i, name) { Mode::Recompute } else { Mode::Keep };
-        Way::Tape(segments.iter().enumerate().map(mode).collect())
-    };
-    vec![
+/// Reductions against stock, in percent, that plans are made for where there is one.
+const REDUCTIONS: [u64; 4] = [50, 60, 65, 70];
+
+/// Stock, everything kept, every strategy, and plans.
+fn sides(profile: &Profile, stock_bytes: u64) -> Vec<Side> {
+    let mut sides = vec![
         Side::new("stock", Way::Stock(stock::Loss::Burns)),
         Side::new("stock, fused loss", Way::Stock(stock::Loss::Ours)),
-        Side::new("none", Way::Tape(Vec::new())),
-        Side::new("head", recompute(&|_, name| name.starts_with("head"))),
-        Side::new("all", recompute(&|_, _| true)),
-    ]
+    ];
+    let rules = [Strategy::None, Strategy::Every(2), Strategy::Every(3), Strategy::Sqrt, Strategy::Topology];
+    for rule in rules {
+        sides.extend(rule.modes(profile).map(|modes| Side::new(&rule.to_string(), Way::Tape(modes))));
+    }
+    for reduction in REDUCTIONS {
+        let budget = stock_bytes / 100 * (100 - reduction);
+        let plan = solve(profile, budget);
+        sides.extend(plan.map(|modes| Side::new(&format!("plan, stock -{reduction} %"), Way::Tape(modes))));
+    }
+    sides.push(Side::new("plan, least", Way::Tape(least(profile).0)));
+    sides.push(Side::new("all", Way::Tape(vec![Mode::Recompute; profile.segments.len()])));
+    sides
 }
 
 /// A network in training and one sample for it.
@@ -152,7 +172,8 @@ impl Scene {
             focal_gamma: 2.0,
         };
         let losses = Losses::new(&loss, class_weights.clone(), &spec);
-        let learner = Learner::new(network, &config, device, losses.clone());
+        let mut learner = Learner::new(network, &config, device, losses.clone());
+        learner.set_precision(bench.precision);
         let (optim, device) = (config.optim, device.clone());
         Ok(Self { learner, losses, class_weights, spec, input, optim, device, batch })
     }
@@ -170,7 +191,9 @@ impl Scene {
         side.loss = match &side.way {
             Way::Tape(modes) => {
                 self.learner.planning = Planning::fixed(modes.clone());
-                self.learner.step(std::slice::from_ref(&self.batch), LR, &mut || Ok(()))?.loss
+                let outcome = self.learner.step(std::slice::from_ref(&self.batch), LR, &mut || Ok(()))?;
+                side.memory = outcome.memory;
+                outcome.loss
             }
             Way::Stock(loss) => {
                 let (value, kept) = self.stock_step(*loss)?;
@@ -220,10 +243,21 @@ impl Scene {
         Ok((features, targets))
     }
 
+    /// What every choice would take, and to recompute everything, from one step.
+    fn profile(&self) -> Result<(Profile, Vec<Mode>)> {
+        let all = vec![Mode::Recompute; self.trace(&[])?.segments.len()];
+        let before = gpu::memory_use(&self.device).unwrap_or_default().in_use_bytes;
+        let began = Instant::now();
+        let trace = self.trace(&all)?;
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        Ok((Profile::new(&trace, before, before, ms)?, all))
+    }
+
     /// Forward and backward with times and bytes of every segment.
     fn trace(&self, modes: &[Mode]) -> Result<Trace> {
         let (features, targets) = self.tensors()?;
-        let passes = Passes { modes, by_planes: self.losses.by_planes(), traced: true, ..Passes::default() };
+        let (by_planes, precision) = (self.losses.by_planes(), self.learner.precision());
+        let passes = Passes { modes, by_planes, precision, traced: true, ..Passes::default() };
         let learned = self
             .learner
             .network
@@ -248,18 +282,101 @@ fn sample([nx, ny, nz]: [usize; 3], classes: usize) -> Batch {
     batch
 }
 
-/// Bytes of all parameters, and of those that learn.
-fn parameter_bytes(network: &Network) -> (u64, u64) {
-    struct Bytes(u64, u64);
-    impl ModuleVisitor for Bytes {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let value = param.val();
-            let bytes = (value.shape().num_elements() * value.dtype().size()) as u64;
-            self.0 += bytes;
-            self.1 += u64::from(value.is_require_grad()) * bytes;
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+
+    fn scene() -> Scene {
+        let bench = MemoryBench {
+            network: "lmscnet-ss".into(),
+            counts: [16, 16, 8],
+            classes: 5,
+            precision: Precision::F32,
+            pairs: 1,
+        };
+        Scene::new(&bench, &Device::flex()).unwrap()
+    }
+
+    /// Gradients of every parameter, one after another.
+    fn values(network: &Network, gradients: &burn::optim::GradientsParams) -> Vec<Vec<f32>> {
+        struct Values<'a>(&'a burn::optim::GradientsParams, Vec<Vec<f32>>);
+        impl burn::module::ModuleVisitor for Values<'_> {
+            fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<Tensor<D>>) {
+                if let Some(gradient) = self.0.get::<D>(param.id) {
+                    self.1.push(gradient.try_into_data().unwrap().try_to_vec::<f32>().unwrap());
+                }
+            }
+        }
+        let mut values = Values(gradients, Vec::new());
+        burn::module::Module::visit(network, &mut values);
+        values.1
+    }
+
+    /// The baseline is the same network and the same loss: what differs is rounding.
+    #[test]
+    fn stock_has_the_loss_and_the_gradients_of_the_tape() {
+        let scene = scene();
+        let (features, targets) = scene.tensors().unwrap();
+        let passes = Passes { by_planes: true, ..Passes::default() };
+        let network = &scene.learner.network;
+        let learned = network
+            .learn(features.clone(), &passes, &mut |_, logits, planes| {
+                scene.losses.of_planes(logits, &targets, planes, 1)
+            })
+            .unwrap();
+        let expected = values(network, &learned.gradients);
+        let expected_loss = f64::from(learned.loss.into_scalar::<f32>());
+        for loss in [stock::Loss::Burns, stock::Loss::Ours] {
+            let (value, gradients, _) = stock::learn(
+                network,
+                features.clone(),
+                &targets,
+                &scene.losses,
+                &scene.class_weights,
+                loss,
+                &scene.device,
+            )
+            .unwrap();
+            let value = f64::from(value.into_scalar::<f32>());
+            assert!((value - expected_loss).abs() < 1e-5 * expected_loss, "{loss:?}: {value} and {expected_loss}");
+            let found = values(network, &gradients);
+            assert_eq!(found.len(), expected.len());
+            for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let largest = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+                let apart = found.iter().zip(expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+                assert!(apart <= 1e-4 * largest + 1e-7, "{loss:?}, parameter {place}: {apart} of {largest}");
+            }
         }
     }
-    let mut bytes = Bytes(0, 0);
-    network.visit(&mut bytes);
-    (bytes.0, bytes.1)
+
+    /// 128x128x16 voxels, so that a plane of f32 is 64 KiB: 88 volumes of 1 MiB in the head, of which one in f32 is 16
+    /// planes, and 3 x 20 for the loss.
+    #[test]
+    fn the_hand_sum_counts_the_head_and_the_loss() {
+        let rows = stock_sum([128, 128, 16], 20);
+        let of =
+            |needed: &str| rows.iter().filter(|row| row.needed_by.contains(needed)).map(|row| row.bytes).sum::<u64>();
+        let mebibyte = 1 << 20;
+        assert_eq!(of("3 branches"), (8 + 3 * 24) * mebibyte);
+        assert_eq!(of("conv_classes"), 8 * mebibyte);
+        assert_eq!(of("backward") + of("exponential"), 3 * 20 * mebibyte);
+        // Bits: a 32nd of 5 x 8 volumes.
+        assert_eq!(of("branches and sum"), 40 * mebibyte / 32);
+    }
+
+    #[test]
+    fn another_network_and_no_counting_are_refused() {
+        let bench = MemoryBench {
+            network: "sscnet".into(),
+            counts: [16, 16, 8],
+            classes: 5,
+            precision: Precision::F32,
+            pairs: 1,
+        };
+        let error = memory(&bench, &Device::flex(), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("sscnet"), "{error}");
+    }
 }

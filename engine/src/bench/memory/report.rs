@@ -6,10 +6,12 @@ use std::path::Path;
 use occam_scene::formats::atomic_write;
 use serde::{Deserialize, Serialize};
 
-use super::{MemoryBench, Side, Way, parameter_bytes};
+use super::{Kept, MemoryBench, Side, Way, stock_sum};
 use crate::Result;
+use crate::gpu::MemoryKinds;
 use crate::models::Network;
-use crate::tape::Trace;
+use crate::tape::{Mode, Trace};
+use crate::train::parameter_bytes;
 
 /// The kind of file.
 pub const KIND: &str = "occam bench memory";
@@ -21,9 +23,12 @@ pub struct MemoryReport {
     pub network: String,
     pub counts: [usize; 3],
     pub classes: usize,
+    pub precision: String,
     pub pairs: usize,
     pub weight_bytes: u64,
     pub sides: Vec<SideRow>,
+    /// Tensors that stock holds at its peak, by hand, to be compared with what was measured.
+    pub stock_sum: Vec<Kept>,
     /// Of everything kept, and of everything recomputed.
     pub segments: Vec<SegmentRow>,
 }
@@ -69,6 +74,9 @@ pub struct SideRow {
     pub bytes_by_stock: f64,
     pub bytes_by_none: f64,
     pub total_by_stock: f64,
+    /// When most was in use, and what for; not known of stock.
+    pub peak_at: Option<String>,
+    pub kinds: Option<MemoryKinds>,
 }
 
 /// A segment in a step.
@@ -102,7 +110,7 @@ pub(super) fn report(bench: &MemoryBench, sides: &[Side], traces: &[Trace], netw
             name: side.name.clone(),
             recomputed: match &side.way {
                 Way::Stock(_) => 0,
-                Way::Tape(modes) => modes.iter().filter(|mode| **mode == crate::tape::Mode::Recompute).count(),
+                Way::Tape(modes) => modes.iter().filter(|mode| **mode == Mode::Recompute).count(),
             },
             loss: side.loss,
             step_s: Spread::of(side.seconds.iter().copied()),
@@ -116,6 +124,8 @@ pub(super) fn report(bench: &MemoryBench, sides: &[Side], traces: &[Trace], netw
             bytes_by_stock: by(step_bytes, "stock", |side| &side.step_bytes),
             bytes_by_none: by(step_bytes, "none", |side| &side.step_bytes),
             total_by_stock: by(total_bytes, "stock", |side| &side.total_bytes),
+            peak_at: side.memory.as_ref().map(|memory| memory.at.clone()),
+            kinds: side.memory.as_ref().map(|memory| memory.kinds),
         }
     });
     let segments = traces.iter().flat_map(|trace| {
@@ -148,9 +158,11 @@ pub(super) fn report(bench: &MemoryBench, sides: &[Side], traces: &[Trace], netw
         network: bench.network.clone(),
         counts: bench.counts,
         classes: bench.classes,
+        precision: bench.precision.name().into(),
         pairs: bench.pairs,
-        weight_bytes: parameter_bytes(network).0,
+        weight_bytes: parameter_bytes(network),
         sides: rows.collect(),
+        stock_sum: stock_sum(bench.counts, bench.classes),
         segments: segments.collect(),
     }
 }

@@ -81,6 +81,11 @@ pub const CHANNEL_MOMENTS: Shader =
 pub const CHANNEL_AFFINE_BACKWARD: Shader =
     streaming("channel_affine_backward", include_str!("../../../../shaders/channel_affine_backward.wgsl"), CHANNELS, 6);
 
+pub const CHANNEL_NORM_SUMS: Shader =
+    streaming("channel_norm_sums", include_str!("../../../../shaders/channel_norm_sums.wgsl"), CHANNELS, 4);
+pub const NORM_BLEND: Shader =
+    streaming("norm_blend", include_str!("../../../../shaders/norm_blend.wgsl"), ELEMENTS, 4);
+
 pub const CHANNEL_MOMENTS_BACKWARD: Shader = streaming(
     "channel_moments_backward",
     include_str!("../../../../shaders/channel_moments_backward.wgsl"),

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::Sizes;
-use crate::ops::element::{BLOCK, Blank, Element, PARALLEL, filled};
+use crate::ops::element::{BLOCK, Blank, Element, PARALLEL, contiguous, filled, tensor, values};
 
 /// Values of one task.
 const TASK: usize = 16 * BLOCK;
@@ -137,7 +138,50 @@ pub(crate) fn visit<T: Element, P: Partial, const IN: usize>(
     inputs: [&[T]; IN],
     block: impl Fn(usize, [&[f32]; IN]) -> P + Sync,
 ) -> Vec<P> {
-    visit_all(sizes, inputs, None, |channel, values, _| block(channel, values))
+    visit_all(sizes, inputs, Target::None, |channel, values, _| block(channel, values))
+}
+
+/// Where blocks write.
+enum Target<'a, T> {
+    None,
+    New(Blank<'a, T>),
+    /// Over values that they see.
+    Over(&'a mut [T]),
+    /// As over a copy of these.
+    Copy(&'a [T], Blank<'a, T>),
+}
+
+impl<T: Element> Target<'_, T> {
+    /// The next `len` places.
+    fn take(&mut self, len: usize) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::New(blank) => Self::New(blank.take(len)),
+            Self::Over(own) => {
+                let (first, rest) = std::mem::take(own).split_at_mut(len);
+                *own = rest;
+                Self::Over(first)
+            }
+            Self::Copy(from, blank) => {
+                let (first, rest) = from.split_at(len);
+                *from = rest;
+                Self::Copy(first, blank.take(len))
+            }
+        }
+    }
+
+    fn fill<R>(self, fill: impl FnOnce(&mut [f32]) -> R) -> R {
+        match self {
+            Self::None => fill(&mut []),
+            Self::New(blank) => T::store(blank.cleared(), fill),
+            Self::Over(own) => T::change(own, fill),
+            Self::Copy(from, blank) => {
+                let own = blank.cleared();
+                own.copy_from_slice(from);
+                T::change(own, fill)
+            }
+        }
+    }
 }
 
 /// As [`visit`]; `block` also gets where to write the values of a tensor like the inputs.
@@ -146,13 +190,33 @@ pub(crate) fn visit_into<T: Element, P: Partial, const IN: usize>(
     inputs: [&[T]; IN],
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> (Vec<T>, Vec<P>) {
-    filled(inputs[0].len(), |out| visit_all(sizes, inputs, Some(out), block))
+    filled(inputs[0].len(), |out| visit_all(sizes, inputs, Target::New(out), block))
+}
+
+/// As [`visit`], over the values of `own`, a tensor like the inputs: `block` also sees and replaces them. In place where
+/// nobody else holds the tensor.
+pub(crate) fn change<T: Element, P: Partial, const IN: usize>(
+    sizes: Sizes,
+    own: FlexTensor,
+    inputs: [&[T]; IN],
+    block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
+) -> (FlexTensor, Vec<P>) {
+    let mut own = contiguous(own);
+    let (shape, len) = (own.layout().shape().clone(), sizes.channels * sizes.values());
+    if let Some(values) = own.try_storage_mut::<T>().filter(|values| values.len() == len) {
+        let merged = visit_all(sizes, inputs, Target::Over(values), block);
+        (own, merged)
+    } else {
+        let from = values::<T>(&own);
+        let (changed, merged) = filled(len, |out| visit_all(sizes, inputs, Target::Copy(from, out), block));
+        (tensor(changed, shape), merged)
+    }
 }
 
 fn visit_all<T: Element, P: Partial, const IN: usize>(
     sizes: Sizes,
     inputs: [&[T]; IN],
-    out: Option<Blank<T>>,
+    out: Target<T>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> Vec<P> {
     let mut merged = vec![P::default(); sizes.channels];
@@ -174,7 +238,7 @@ fn visit_all<T: Element, P: Partial, const IN: usize>(
 fn rows<T: Element, P: Partial, const IN: usize>(
     Sizes { batch, channels, length }: Sizes,
     inputs: [&[T]; IN],
-    mut out: Option<Blank<T>>,
+    mut out: Target<T>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> Vec<(usize, P)> {
     let row_tasks = length.div_ceil(TASK);
@@ -182,11 +246,11 @@ fn rows<T: Element, P: Partial, const IN: usize>(
         .map(|task| {
             let (row, begin) = (task / row_tasks, task % row_tasks * TASK);
             let end = (begin + TASK).min(length);
-            (row, row * length + begin..row * length + end, out.as_mut().map(|out| out.take(end - begin)))
+            (row, row * length + begin..row * length + end, out.take(end - begin))
         })
         .collect();
     let buffers = || [[0.0; BLOCK]; IN];
-    let visit = |buffers: &mut [[f32; BLOCK]; IN], (row, range, mut out): (usize, Range<usize>, Option<Blank<T>>)| {
+    let visit = |buffers: &mut [[f32; BLOCK]; IN], (row, range, mut out): (usize, Range<usize>, Target<T>)| {
         let channel = row % channels;
         let mut partial = P::default();
         for begin in range.clone().step_by(BLOCK) {
@@ -196,12 +260,11 @@ fn rows<T: Element, P: Partial, const IN: usize>(
                 let buffer = buffers.next().expect("a buffer an input");
                 T::widen(&input[begin..begin + len], buffer)
             });
-            let out = out.as_mut().map_or(&mut [][..], |out| out.take(len).cleared());
-            partial.merge(T::store(out, |out| block(channel, values, out)));
+            partial.merge(out.take(len).fill(|out| block(channel, values, out)));
         }
         (channel, partial)
     };
-    if inputs[0].len() < PARALLEL {
+    if batch * channels * length < PARALLEL {
         let mut buffers = buffers();
         return tasks.into_iter().map(|task| visit(&mut buffers, task)).collect();
     }
@@ -212,7 +275,7 @@ fn rows<T: Element, P: Partial, const IN: usize>(
 fn columns<T: Element, P: Partial, const IN: usize>(
     Sizes { batch, channels, length }: Sizes,
     inputs: [&[T]; IN],
-    mut out: Option<Blank<T>>,
+    mut out: Target<T>,
     block: impl Fn(usize, [&[f32]; IN], &mut [f32]) -> P + Sync,
 ) -> Vec<Vec<P>> {
     let width = channels * length;
@@ -221,17 +284,22 @@ fn columns<T: Element, P: Partial, const IN: usize>(
         .step_by(rows)
         .map(|row| {
             let range = row * width..(row + rows).min(batch) * width;
-            let out = out.as_mut().map(|out| out.take(range.len()));
+            let out = out.take(range.len());
             (range, out)
         })
         .collect();
-    let visit = |(range, out): (Range<usize>, Option<Blank<T>>)| {
+    let visit = |(range, mut out): (Range<usize>, Target<T>)| {
         let wide = inputs.map(|input| widen_all(&input[range.clone()]));
-        let mut wide_out = vec![0.0; if out.is_some() { range.len() } else { 0 }];
+        let mut wide_out = match &out {
+            Target::None => Vec::new(),
+            Target::New(_) => vec![0.0; range.len()],
+            Target::Over(own) => widen_all(own),
+            Target::Copy(from, _) => widen_all(from),
+        };
         let len = range.len() / channels;
         let mut buffers = [[0.0; BLOCK]; IN];
         let mut buffer_out = [0.0; BLOCK];
-        let own_out = if out.is_none() { &mut [][..] } else { &mut buffer_out[..len] };
+        let own_out = if wide_out.is_empty() { &mut [][..] } else { &mut buffer_out[..len] };
         let partials = (0..channels).map(|channel| {
             // Place in the task of each value of the channel.
             let places = (0..len / length).flat_map(|row| {
@@ -241,18 +309,18 @@ fn columns<T: Element, P: Partial, const IN: usize>(
             for (buffer, wide) in buffers.iter_mut().zip(&wide) {
                 buffer.iter_mut().zip(places.clone()).for_each(|(value, place)| *value = wide[place]);
             }
+            own_out.iter_mut().zip(places.clone()).for_each(|(value, place)| *value = wide_out[place]);
             let partial = block(channel, buffers.each_ref().map(|buffer| &buffer[..len]), own_out);
             own_out.iter().zip(places).for_each(|(value, place)| wide_out[place] = *value);
             partial
         });
         let partials = partials.collect();
-        let out = out.map_or(&mut [][..], Blank::cleared);
-        for (out, wide) in out.chunks_mut(BLOCK).zip(wide_out.chunks(BLOCK)) {
-            T::store(out, |out| out.copy_from_slice(wide));
+        for wide in wide_out.chunks(BLOCK) {
+            out.take(wide.len()).fill(|out| out.copy_from_slice(wide));
         }
         partials
     };
-    if inputs[0].len() < PARALLEL {
+    if batch * width < PARALLEL {
         return tasks.into_iter().map(visit).collect();
     }
     tasks.into_par_iter().map(visit).collect()

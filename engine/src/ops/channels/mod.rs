@@ -13,7 +13,7 @@ use burn::tensor::{Shape, Tensor};
 use crate::gpu::{check_binding, check_dtype};
 use crate::{Error, Result};
 
-pub(crate) use cpu::{Moments, Partial, lane_sums, visit, visit_into};
+pub(crate) use cpu::{Moments, Partial, change, lane_sums, visit, visit_into};
 pub(crate) use cube::{Finish, reduce_cube};
 
 /// Values of one workgroup of the kernels that include `each_value.wgsl`.

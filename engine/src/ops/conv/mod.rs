@@ -34,7 +34,7 @@ use backend::{ConvOps, Load, Plan, Store};
 use geometry::Operation;
 pub(super) use geometry::by;
 pub use geometry::{ConvGeometry, ConvOptions};
-pub use norm::{conv_norm, conv_norm_again};
+pub use norm::{Before, Normalise, conv_norm, conv_norm_again};
 pub use plan::{Pass, dispatches};
 
 /// What a convolution does to its input while it loads it: `activation(x * scale[c] + shift[c])`. What lies outside the
