@@ -12,6 +12,7 @@
 @group(0) @binding(3) var<storage, read_write> loss: array<f32>;
 //!include params
 //!include label_softmax
+//!include label_loss
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

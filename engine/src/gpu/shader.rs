@@ -13,10 +13,12 @@
 //! To add a kernel: the file, a constant here, its place in [`ALL`].
 
 mod channels;
+mod fused;
 
 use super::tile::{self, Tile, TileForm};
 
 pub use channels::*;
+pub use fused::*;
 
 /// Storage buffers that a shader may bind, the parameters among them. Adapters with less are not opened.
 pub const MAX_STORAGE_BUFFERS: u32 = 8;
@@ -143,6 +145,8 @@ pub const SHARED: &[(&str, &str)] = &[
     ("finish_inverse", include_str!("../../../shaders/shared/finish_inverse.wgsl")),
     ("finish_moments", include_str!("../../../shaders/shared/finish_moments.wgsl")),
     ("finish_sums", include_str!("../../../shaders/shared/finish_sums.wgsl")),
+    ("head_logits", include_str!("../../../shaders/shared/head_logits.wgsl")),
+    ("label_loss", include_str!("../../../shaders/shared/label_loss.wgsl")),
     ("label_softmax", include_str!("../../../shaders/shared/label_softmax.wgsl")),
     ("params", include_str!("../../../shaders/shared/params.wgsl")),
     ("partial_moments", include_str!("../../../shaders/shared/partial_moments.wgsl")),
@@ -171,6 +175,8 @@ fn shared(name: &str) -> Option<&'static str> {
 pub const ALL: &[&Shader] = &[
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_GRADIENT,
+    &OCCUPANCY_HEAD,
+    &OCCUPANCY_HEAD_GRADIENT,
     &SCAN_SUMS,
     &SCAN_BLOCKS,
     &SORT_COUNTS,

@@ -70,18 +70,29 @@ pub fn loss<T: Element>(logits: &[T], labels: &[u32], class_weights: &[f32], gam
     for ((loss, labels), logits) in samples.zip(logits.chunks(classes * voxels.max(1))) {
         let blocks = loss.par_chunks_mut(BLOCK).zip(labels.par_chunks(BLOCK)).enumerate();
         blocks.for_each(|(block, (loss, labels))| {
-            let softmax =
-                Softmax::new(|class| &logits[class * voxels + block * BLOCK..][..labels.len()], labels, classes);
-            for (v, loss) in loss.iter_mut().enumerate() {
-                let weight = weight(class_weights, labels[v]);
-                if weight != 0.0 {
-                    let (surprise, missing, _) = softmax.of_label(v);
-                    *loss = weight * power(missing, gamma) * surprise;
-                }
-            }
+            let row = |class| &logits[class * voxels + block * BLOCK..][..labels.len()];
+            block_loss(row, labels, class_weights, gamma, loss);
         });
     }
     loss
+}
+
+/// The loss of the voxels of a block, which is zero before; `row(class)` gives their logits.
+pub(in crate::ops) fn block_loss<'a, T: Element>(
+    row: impl Fn(usize) -> &'a [T],
+    labels: &[u32],
+    class_weights: &[f32],
+    gamma: f32,
+    loss: &mut [f32],
+) {
+    let softmax = Softmax::new(row, labels, class_weights.len());
+    for (v, loss) in loss.iter_mut().enumerate() {
+        let weight = weight(class_weights, labels[v]);
+        if weight != 0.0 {
+            let (surprise, missing, _) = softmax.of_label(v);
+            *loss = weight * power(missing, gamma) * surprise;
+        }
+    }
 }
 
 /// Puts the gradient of the logits in their place, given that of the loss.
@@ -94,22 +105,50 @@ pub fn gradient<T: Element>(
     voxels: usize,
 ) {
     let classes = class_weights.len();
-    // The rows of every block of voxels, class by class.
-    let mut rows: Vec<Vec<&mut [T]>> = Vec::new();
-    for sample in logits.chunks_mut(classes * voxels.max(1)) {
-        let mut classes: Vec<_> = sample.chunks_mut(voxels).map(|row| row.chunks_mut(BLOCK)).collect();
-        for _ in 0..voxels.div_ceil(BLOCK) {
-            rows.push(classes.iter_mut().filter_map(Iterator::next).collect());
-        }
-    }
+    let rows = block_rows(logits, classes, voxels);
     let blocks = voxels.div_ceil(BLOCK).max(1);
     rows.into_par_iter().enumerate().for_each(|(block, mut rows)| {
         let start = block / blocks * voxels + block % blocks * BLOCK;
         let range = start..start + rows[0].len();
         let (labels, gradient) = (&labels[range.clone()], &gradient[range]);
-        let softmax = Softmax::new(|class| &*rows[class], labels, classes);
-        // Beside the slope a mask of ones, of zeros where the voxel counts for nothing, whatever its logits are.
-        let slopes: Vec<(f32, u32)> = (0..labels.len())
+        let block = BlockGradient::new(|class| &*rows[class], labels, class_weights, gradient, gamma);
+        for (class, row) in rows.iter_mut().enumerate() {
+            T::store(row, |out| block.of_class(class, out));
+        }
+    });
+}
+
+/// The rows of every block of voxels of `[B, rows, V]`, in order.
+pub(in crate::ops) fn block_rows<T>(values: &mut [T], rows: usize, voxels: usize) -> Vec<Vec<&mut [T]>> {
+    let mut blocks = Vec::new();
+    for sample in values.chunks_mut(rows * voxels.max(1)) {
+        let mut rows: Vec<_> = sample.chunks_mut(voxels).map(|row| row.chunks_mut(BLOCK)).collect();
+        for _ in 0..voxels.div_ceil(BLOCK) {
+            blocks.push(rows.iter_mut().filter_map(Iterator::next).collect());
+        }
+    }
+    blocks
+}
+
+/// The gradient of the logits of a block of voxels.
+pub(in crate::ops) struct BlockGradient<'a> {
+    softmax: Softmax,
+    labels: &'a [u32],
+    /// Beside the slope of a voxel a mask of ones, of zeros where it counts for nothing, whatever its logits are.
+    slopes: Vec<(f32, u32)>,
+}
+
+impl<'a> BlockGradient<'a> {
+    /// `row(class)` gives the logits of the block's voxels, `gradient` is that of their loss.
+    pub fn new<'r, T: Element>(
+        row: impl Fn(usize) -> &'r [T],
+        labels: &'a [u32],
+        class_weights: &[f32],
+        gradient: &[f32],
+        gamma: f32,
+    ) -> Self {
+        let softmax = Softmax::new(row, labels, class_weights.len());
+        let slopes = (0..labels.len())
             .map(|v| {
                 let weight = weight(class_weights, labels[v]);
                 if weight == 0.0 {
@@ -119,16 +158,19 @@ pub fn gradient<T: Element>(
                 (weight * gradient[v] * minus_slope(surprise, missing, gamma) / sum, u32::MAX)
             })
             .collect();
-        for (class, (row, exp)) in (0..).zip(rows.iter_mut().zip(softmax.exp.chunks_exact(labels.len()))) {
-            T::store(row, |out| {
-                let of_voxels = exp.iter().zip(&softmax.others).zip(labels).zip(&slopes);
-                for (out, (((exp, others), label), (slope, mask))) in out.iter_mut().zip(of_voxels) {
-                    // The probabilities of the others stand for 1 - p: nothing cancels where p is nearly 1.
-                    *out = (slope * if *label == class { -others } else { *exp }).keep(*mask);
-                }
-            });
+        Self { softmax, labels, slopes }
+    }
+
+    /// Writes the gradient of the logits of one class.
+    pub fn of_class(&self, class: usize, out: &mut [f32]) {
+        let Self { softmax, labels, slopes } = self;
+        let exp = &softmax.exp[class * labels.len()..][..labels.len()];
+        let of_voxels = exp.iter().zip(&softmax.others).zip(*labels).zip(slopes);
+        for (out, (((exp, others), label), (slope, mask))) in out.iter_mut().zip(of_voxels) {
+            // The probabilities of the others stand for 1 - p: nothing cancels where p is nearly 1.
+            *out = (slope * if *label == class as u32 { -others } else { *exp }).keep(*mask);
         }
-    });
+    }
 }
 
 /// `e^x` for `x <= 0` to two units in the last place, 0 below -87: a form that the compiler makes vectors of.

@@ -3,7 +3,7 @@
 //! A softmax and its logarithm would each be a tensor as large as the logits; here neither is stored. The backward pass
 //! takes the softmax again and writes the gradient over the logits where nobody else holds them.
 
-mod cpu;
+pub(super) mod cpu;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;

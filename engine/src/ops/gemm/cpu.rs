@@ -234,7 +234,7 @@ fn widen<'a>(
 
 /// A matrix of f32 in memory: steps along rows of `a` or columns of `b`, and along k.
 #[derive(Clone, Copy)]
-struct Matrix<'a> {
+pub(in crate::ops) struct Matrix<'a> {
     values: &'a [f32],
     outer: usize,
     k: usize,
@@ -242,7 +242,11 @@ struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     fn new(values: &'a [f32], strides: Strides) -> Self {
-        Self { values, outer: strides.outer, k: strides.k }
+        Self::strided(values, strides.outer, strides.k)
+    }
+
+    pub fn strided(values: &'a [f32], outer: usize, k: usize) -> Self {
+        Self { values, outer, k }
     }
 
     /// Whether `outer` by `k` of it lie in its memory.
@@ -254,7 +258,14 @@ impl<'a> Matrix<'a> {
 /// Puts the product of `a` and `b`, `[m, n, k]` large, into the contiguous `y` `[m, n]`, or adds it to what is there. With
 /// K = 0 `y` stays.
 #[allow(unsafe_code)]
-fn multiply_into([m, n, k]: [usize; 3], a: Matrix, b: Matrix, y: &mut [f32], add: bool, threads: bool) {
+pub(in crate::ops) fn multiply_into(
+    [m, n, k]: [usize; 3],
+    a: Matrix,
+    b: Matrix,
+    y: &mut [f32],
+    add: bool,
+    threads: bool,
+) {
     if k == 0 {
         return;
     }

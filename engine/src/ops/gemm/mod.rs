@@ -20,6 +20,7 @@ use crate::ops::conv::by;
 use crate::{Error, Result};
 
 use backend::GemmOps;
+pub(super) use cpu::{Matrix, multiply_into};
 use plan::{Plan, Spec};
 
 /// How a matrix lies in memory: as the product takes it, or with rows and columns exchanged.
