@@ -28,6 +28,7 @@ pub mod soft_occupancy;
 pub mod sort;
 #[cfg(test)]
 mod tile_tests;
+mod voxel_encoder;
 pub mod voxelize;
 
 pub use self::gemm::{GemmOptions, Layout, gemm, gemm_error_bound};
@@ -45,3 +46,4 @@ pub use occupancy_head::occupancy_head;
 pub use scan::exclusive_scan;
 pub use segment::{segment_counts, segment_max, segment_sum};
 pub use sort::sort_pairs;
+pub use voxel_encoder::voxel_encoder;

@@ -4,6 +4,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use occam_engine::{Error, ops};
 
 use crate::common::{Sums, Values, assert_within, cpu, read, round, settle, tensor, vulkan};
+use crate::golden;
 
 /// Sizes, and what the loss takes.
 #[derive(Debug, Clone)]
@@ -214,6 +215,40 @@ fn the_head_equals_its_formula() {
 #[test]
 fn the_head_on_vulkan_equals_its_formula() {
     check_sizes(&vulkan());
+}
+
+#[test]
+fn the_head_equals_pytorch() {
+    for device in [cpu(), vulkan()] {
+        for (name, gamma) in [("plain", 0.0), ("focal", 2.0)] {
+            let of = |tensor: &str| golden(&format!("{name}.{tensor}")).1;
+            let (shape, x) = golden(&format!("{name}.x"));
+            let case = Case {
+                batch: shape[0],
+                channels: shape[1],
+                voxels: shape[2],
+                classes: of("bias").len(),
+                dtype: DType::F32,
+                gamma,
+                x,
+                weight: of("weight"),
+                bias: of("bias"),
+                labels: of("labels").iter().map(|label| *label as u32).collect(),
+                class_weights: of("class_weights"),
+                upstream: of("gradient"),
+            };
+            let found = case.outcome(&device);
+            for (tensor, found) in
+                [("loss", found.loss), ("by_x", found.by_x), ("by_weight", found.by_weight), ("by_bias", found.by_bias)]
+            {
+                let expected = of(tensor);
+                let largest = expected.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+                let tolerance = |place: usize| 1e-5 * expected[place].abs() + 1e-6 * largest;
+                assert_within(&found, &expected, tolerance, &format!("{name}.{tensor} on {device:?}"));
+            }
+        }
+        settle(&device);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 
-use super::{Permutation, Shader};
+use super::{F16, F32, Permutation, Shader};
 
 const HEADS: &[Permutation] = &[
     Permutation::new("8 classes f32", &[("quads", "2"), ("elem", "f32"), ("enable", "")]),
@@ -49,3 +49,43 @@ pub const OCCUPANCY_HEAD_GRADIENT: Shader = Shader {
     buffers: 6,
     max_groups: 65_535,
 };
+
+/// What [`VOXEL_ENCODER`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncoderResult {
+    /// The largest values.
+    Values,
+    /// The points that have them.
+    Winners,
+}
+
+const ENCODERS: &[Permutation] = &[
+    Permutation::new("values f32", &[("result", "values"), ("elem", "f32"), ("enable", "")]),
+    Permutation::new("values f16", &[("result", "values"), ("elem", "f16"), ("enable", "enable f16;")]),
+    Permutation::new("winners f32", &[("result", "winners"), ("elem", "f32"), ("enable", "")]),
+    Permutation::new("winners f16", &[("result", "winners"), ("elem", "f16"), ("enable", "enable f16;")]),
+];
+
+impl EncoderResult {
+    /// The permutation for features that are f32 or f16.
+    pub fn permutation(self, dtype: DType) -> &'static Permutation {
+        &ENCODERS[2 * self as usize + usize::from(dtype == DType::F16)]
+    }
+}
+
+/// A shader of [`crate::ops::voxel_encoder`], whose launches say how many groups one dispatch may have.
+const fn encoder(
+    name: &'static str,
+    text: &'static str,
+    permutations: &'static [Permutation],
+    buffers: usize,
+) -> Shader {
+    Shader { name, text, permutations, workgroup_size: 256, buffers, max_groups: 65_535 }
+}
+
+pub const VOXEL_ENCODER: Shader =
+    encoder("voxel_encoder", include_str!("../../../../shaders/voxel_encoder.wgsl"), ENCODERS, 5);
+pub const VOXEL_ENCODER_FEATURES: Shader =
+    encoder("voxel_encoder_features", include_str!("../../../../shaders/voxel_encoder_features.wgsl"), &[F32, F16], 6);
+pub const VOXEL_ENCODER_WEIGHTS: Shader =
+    encoder("voxel_encoder_weights", include_str!("../../../../shaders/voxel_encoder_weights.wgsl"), &[F32, F16], 4);

@@ -43,6 +43,11 @@ pub struct Voxels {
     pub label: Option<Tensor<1, Int>>,
     /// `[N]` voxel of each point, -1 for a point in none.
     pub voxel_of_point: Tensor<1, Int>,
+    /// `[N]` or fewer, u32: numbers of points, those of a voxel beside each other and in their own order. On a GPU, points
+    /// in no voxel come last.
+    pub order: Tensor<1, Int>,
+    /// `[V + 1]`, u32: voxel v has the points `order[starts[v]..starts[v + 1]]`.
+    pub starts: Tensor<1, Int>,
 }
 
 impl Voxels {
@@ -116,9 +121,11 @@ pub fn voxelize_with(
         label: labels.map(|labels| {
             let labels = labels.cast(IntDType::I32).into_dispatch();
             let (voxels, ignore) = (groups.voxel_of_point.clone(), spec.ignore_id.into());
-            Tensor::from_dispatch(Dispatch::voxel_majority(labels, voxels, order, starts, ignore))
+            Tensor::from_dispatch(Dispatch::voxel_majority(labels, voxels, order.clone(), starts.clone(), ignore))
         }),
         voxel_of_point: Tensor::from_dispatch(groups.voxel_of_point),
+        order: Tensor::from_dispatch(order),
+        starts: Tensor::from_dispatch(starts),
     })
 }
 
