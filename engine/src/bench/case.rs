@@ -57,6 +57,19 @@ pub enum Operation {
         shape: [usize; 5],
         window: [usize; 3],
     },
+    /// A classifier and cross-entropy over `[1, channels, voxels]`; beside it the two of them.
+    OccupancyHead {
+        channels: usize,
+        voxels: usize,
+        classes: usize,
+    },
+    /// Linear layer, ReLU and maximum over `per_voxel` points a voxel; beside it each by itself.
+    VoxelEncoder {
+        points: usize,
+        width: usize,
+        channels: usize,
+        per_voxel: usize,
+    },
 }
 
 /// Which part of training an operation is timed in.
@@ -118,6 +131,8 @@ impl Operation {
             Self::GroupNormRelu { .. } => "group norm + relu".into(),
             Self::LayerNormRelu { .. } => "layer norm + relu".into(),
             Self::MaxPool { .. } => "max pool".into(),
+            Self::OccupancyHead { .. } => "occupancy head".into(),
+            Self::VoxelEncoder { .. } => "voxel encoder".into(),
         }
     }
 
@@ -134,6 +149,12 @@ impl Operation {
             Self::GroupNormRelu { shape, groups } => format!("{}, {groups} groups", by(shape)),
             Self::LayerNormRelu { rows, channels } => by(&[*rows, *channels]),
             Self::MaxPool { shape, window } => format!("{}, window {}", by(shape), by(window)),
+            Self::OccupancyHead { channels, voxels, classes } => {
+                format!("{channels} channels, {voxels} voxels, {classes} classes")
+            }
+            Self::VoxelEncoder { points, width, channels, per_voxel } => {
+                format!("{}, {channels} channels, {per_voxel} points a voxel", by(&[*points, *width]))
+            }
         }
     }
 
@@ -148,6 +169,8 @@ impl Operation {
                     * product(&g.kernel)
                     * product(&g.sides_out),
             ),
+            Self::OccupancyHead { channels, voxels, classes } => Some(2 * product(&[*channels, *voxels, *classes])),
+            Self::VoxelEncoder { points, width, channels, .. } => Some(2 * product(&[*points, *width, *channels])),
             _ => None,
         }
     }
@@ -172,6 +195,12 @@ impl Operation {
             }
             Self::LayerNormRelu { rows, channels } => rows * channels * if step { 5 } else { 2 },
             Self::MaxPool { shape, window } => (len(shape) + len(shape) / len(window)) * if step { 2 } else { 1 },
+            // Backward reads the features again and writes their gradient; likewise below.
+            Self::OccupancyHead { channels, voxels, .. } => channels * voxels * if step { 3 } else { 1 },
+            Self::VoxelEncoder { points, width, channels, per_voxel } => {
+                let voxels = points.div_ceil(*per_voxel) * channels;
+                points * width * if step { 3 } else { 1 } + voxels * if step { 2 } else { 1 }
+            }
         };
         (values * value_bytes) as u64
     }

@@ -15,11 +15,8 @@ type Operands<const D: usize> = (Tensor<D>, Tensor<2>, Tensor<1>);
 
 /// The occupancy head of `[1, C, V]`, beside a convolution with a kernel of one voxel and `ops::cross_entropy`.
 pub fn head(random: &Random, [channels, voxels, classes]: [usize; 3], pass: Pass) -> Pair {
-    let operands = (
-        random.tensor(1, [1, channels, voxels]),
-        random.full(2, [classes, channels]),
-        random.full(3, [classes]),
-    );
+    let operands =
+        (random.tensor(1, [1, channels, voxels]), random.full(2, [classes, channels]), random.full(3, [classes]));
     let labels: Vec<u32> = (0..voxels).map(|voxel| (voxel * 7919 % 257) as u32 % (classes as u32 + 1)).collect();
     let labels = Tensor::<2, Int>::from_data(TensorData::new(labels, [1, voxels]), (&random.device, DType::U32));
     let class_weights = Tensor::<1>::ones([classes], (&random.device, DType::F32));
@@ -42,11 +39,7 @@ pub fn head(random: &Random, [channels, voxels, classes]: [usize; 3], pass: Pass
 /// The voxel encoder of points that lie together already, `per_voxel` a voxel, beside a product with ReLU and the largest
 /// value of each segment; for the backward pass a mask of the largest values.
 pub fn encoder(random: &Random, [points, width, channels, per_voxel]: [usize; 4], pass: Pass) -> Pair {
-    let operands = (
-        random.tensor(1, [points, width]),
-        random.full(2, [channels, width]),
-        random.full(3, [channels]),
-    );
+    let operands = (random.tensor(1, [points, width]), random.full(2, [channels, width]), random.full(3, [channels]));
     let ints = |values: Vec<u32>| {
         let data = TensorData::new(values.clone(), [values.len()]);
         Tensor::<1, Int>::from_data(data, (&random.device, DType::U32))
@@ -87,7 +80,8 @@ fn run<const D: usize>(
     }
     Box::new(move || {
         let (x, weight, bias) = operands.clone();
-        let (x, weight, bias) = (x.autodiff().require_grad(), weight.autodiff().require_grad(), bias.autodiff().require_grad());
+        let (x, weight, bias) =
+            (x.autodiff().require_grad(), weight.autodiff().require_grad(), bias.autodiff().require_grad());
         let gradients = function((x.clone(), weight.clone(), bias.clone()))?.backward();
         let all = [x.grad(&gradients).map(flat), weight.grad(&gradients).map(flat), bias.grad(&gradients)];
         Ok(all.into_iter().flatten().collect())

@@ -7,6 +7,7 @@ mod burn_conv;
 mod case;
 mod compare;
 mod coordinates;
+mod fused;
 mod layers;
 mod measure;
 pub mod memory;
@@ -189,6 +190,12 @@ fn prepare(case: &Case, device: &Device, dtype: DType) -> Pair {
         Operation::Conv { geometry, planes } => products::conv(&random, geometry, planes, case.pass),
         Operation::ConvTransposed { geometry, planes } => {
             products::conv_transposed(&random, geometry, planes, case.pass)
+        }
+        Operation::OccupancyHead { channels, voxels, classes } => {
+            fused::head(&random, [channels, voxels, classes], case.pass)
+        }
+        Operation::VoxelEncoder { points, width, channels, per_voxel } => {
+            fused::encoder(&random, [points, width, channels, per_voxel], case.pass)
         }
         operation => layers::layer(&random, operation, case.pass),
     }

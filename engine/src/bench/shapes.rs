@@ -26,6 +26,7 @@ pub fn cases() -> Result<Vec<Case>> {
     for rows in [30_000, 130_000] {
         points(&mut table, rows);
     }
+    heads(&mut table);
     square(&mut table);
     Ok(table.cases)
 }
@@ -201,6 +202,18 @@ fn points(table: &mut Table, rows: usize) {
     table.linear(rows, [9, 64]);
     table.linear(rows, [64, 128]);
     table.add("norm 64", Operation::LayerNormRelu { rows, channels: 64 }, &FUSED);
+    table.add("pillars", Operation::VoxelEncoder { points: rows, width: 9, channels: 64, per_voxel: 8 }, &FUSED);
+}
+
+/// The end of a network: features of every voxel to the cross-entropy of 20 classes.
+fn heads(table: &mut Table) {
+    for ([x, y, z], extended) in [([64, 64, 16], false), ([128, 128, 16], false), ([256, 256, 32], true)] {
+        table.begin(format!("head {x}x{y}x{z}"), extended);
+        for channels in [8, 32] {
+            let operation = Operation::OccupancyHead { channels, voxels: x * y * z, classes: 20 };
+            table.add(&format!("{channels}->20"), operation, &FUSED);
+        }
+    }
 }
 
 /// Products that fill any device, and many small ones: what the others can be held against.
@@ -254,6 +267,13 @@ mod tests {
                 2 * 64 * 128 * 9 * 128 * 128,
                 64 * 65536 + 128 * 16384 + 64 * 128 * 9,
             ),
+            // Forward reads the features only.
+            ("head 64x64x16 8->20 occupancy head forward", 2 * 8 * 20 * 65536, 8 * 65536),
+            (
+                "points 30000 pillars voxel encoder forward + backward",
+                2 * 30000 * 9 * 64,
+                3 * 30000 * 9 + 2 * 3750 * 64,
+            ),
             ("points 30000 linear 9->64 gemm nt forward", 2 * 30000 * 9 * 64, 30000 * 73 + 9 * 64),
             ("points 30000 linear 9->64 gemm tn weight gradient", 2 * 30000 * 9 * 64, 30000 * 73 + 9 * 64),
         ] {
@@ -294,6 +314,6 @@ mod tests {
             names
         };
         assert_eq!(operations(true), operations(false));
-        assert_eq!(operations(false).len(), 15);
+        assert_eq!(operations(false).len(), 17);
     }
 }

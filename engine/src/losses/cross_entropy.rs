@@ -1,6 +1,6 @@
 //! Class-weighted cross-entropy over voxels, and its focal form.
 
-use burn::tensor::{Slice, Tensor};
+use burn::tensor::{Int, Slice, Tensor};
 
 use super::Targets;
 use crate::{Result, ops};
@@ -31,13 +31,38 @@ pub fn cross_entropy(
 /// `logits`: `[B, C, V]`; `class_weights`: `[C]`, [`heard`]. The denominator is that of the whole batch of `targets`, so that
 /// parts add up.
 pub(super) fn focal(logits: Tensor<3>, targets: &Targets, class_weights: &Tensor<1>, gamma: f64) -> Result<Tensor<1>> {
-    let [batch, _, voxels] = logits.dims();
-    let labels = targets.labels.clone().reshape([batch, voxels]);
-    let counts: Vec<f32> = targets.batch_counts.iter().map(|count| *count as f32).collect();
+    mean(targets, class_weights, |labels| ops::cross_entropy(logits, labels, class_weights.clone(), gamma as f32))
+}
+
+/// [`focal`] of the logits `weight features + bias`, which are never stored: [`ops::occupancy_head`].
+///
+/// `features`: `[B, C, V]`.
+pub(super) fn focal_of_features(
+    features: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Tensor<1>,
+    targets: &Targets,
+    class_weights: &Tensor<1>,
+    gamma: f64,
+) -> Result<Tensor<1>> {
+    mean(targets, class_weights, |labels| {
+        ops::occupancy_head(features, weight, bias, labels, class_weights.clone(), gamma as f32)
+    })
+}
+
+/// The sum of a loss of every voxel by what the voxels of the targets weigh. `of_voxels` gets the labels `[B, V]`.
+fn mean(
+    targets: &Targets,
+    class_weights: &Tensor<1>,
+    of_voxels: impl FnOnce(Tensor<2, Int>) -> Result<Tensor<2>>,
+) -> Result<Tensor<1>> {
+    let [batch, z, x, y] = targets.labels.dims();
+    let labels = targets.labels.clone().reshape([batch, z * x * y]);
+    let counts: Vec<f32> = targets.counts.iter().map(|count| *count as f32).collect();
     let counts = Tensor::<1>::from_data(counts.as_slice(), &class_weights.device());
     // The bound only acts when all weights are 0, and then the numerator is 0 too.
     let total = (counts * class_weights.clone()).sum().clamp_min(1e-20);
-    Ok(ops::cross_entropy(logits, labels, class_weights.clone(), gamma as f32)?.sum() / total)
+    Ok(of_voxels(labels)?.sum() / total)
 }
 
 /// Class weights that count the ignored id for nothing, also where it is one of the classes.

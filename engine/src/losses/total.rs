@@ -7,7 +7,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use occam_scene::GridSpec;
 
 use super::affinity::affinity;
-use super::cross_entropy::{focal, heard};
+use super::cross_entropy::{focal, focal_of_features, heard};
 use super::lovasz::lovasz;
 use super::probabilities::Probabilities;
 use super::{LossConfig, Targets};
@@ -81,6 +81,44 @@ impl Losses {
             let labels = targets.labels.clone().slice_dim(1, range);
             self.of_scale(logits, &Targets { labels, ..targets.clone() })?
         };
+        Ok(if scales == 1 { loss } else { loss / scales as f32 })
+    }
+
+    /// [`Losses::of_planes`] of the logits `weight features + bias`, which are never stored
+    /// ([`occupancy_head`](crate::ops::occupancy_head)): for networks that end in a convolution with a kernel of one voxel,
+    /// where [`Losses::by_planes`] says yes.
+    ///
+    /// `features`: `[B, C, Z, X, Y]`, the planes `range` of a scale; `weight`: `[K, C]`; `bias`: `[K]`.
+    ///
+    /// # Errors
+    /// Those of [`occupancy_head`](crate::ops::occupancy_head).
+    ///
+    /// # Panics
+    /// When no loss that is a sum over voxels is chosen.
+    pub fn of_features(
+        &self,
+        features: Tensor<5>,
+        weight: &Tensor<2>,
+        bias: &Tensor<1>,
+        targets: &Targets,
+        range: Range<usize>,
+        scales: usize,
+    ) -> Result<Tensor<1>> {
+        debug_assert!(self.by_planes());
+        let LossConfig { cross_entropy, focal, focal_gamma, .. } = self.config;
+        let labels = targets.labels.clone().slice_dim(1, range);
+        let targets = Targets { labels, ..targets.clone() };
+        let [batch, channels, z, x, y] = features.dims();
+        let features = features.reshape([batch, channels, z * x * y]);
+        let mut sum = Sum(None);
+        for (share, gamma) in [(cross_entropy, 0.0), (focal, focal_gamma)] {
+            if share > 0.0 {
+                let (weight, bias) = (weight.clone(), bias.clone());
+                let loss = focal_of_features(features.clone(), weight, bias, &targets, &self.class_weights, gamma)?;
+                sum.add(share, loss);
+            }
+        }
+        let loss = sum.0.expect("a loss over voxels");
         Ok(if scales == 1 { loss } else { loss / scales as f32 })
     }
 

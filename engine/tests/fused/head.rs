@@ -1,6 +1,8 @@
 //! The occupancy head.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use occam_engine::losses::{ClassWeights, LossConfig, Losses, Targets};
+use occam_engine::scene::GridSpec;
 use occam_engine::{Error, ops};
 
 use crate::common::{Sums, Values, assert_within, cpu, read, round, settle, tensor, vulkan};
@@ -347,6 +349,40 @@ fn views_and_half_precision_weights_are_taken() {
         let (expected, _) = case.expected();
         assert_within(&read(loss), &expected, |i| 1e-5 * (1.0 + expected[i]), "loss");
         settle(&device);
+    }
+}
+
+/// The losses of a step, cross-entropy and focal together, a few planes at a time and all at once.
+#[test]
+fn losses_of_features_are_those_of_their_logits() {
+    let (device, [z, x, y]) = (cpu(), [6, 5, 7]);
+    let config = LossConfig {
+        class_weights: ClassWeights::None,
+        cross_entropy: 0.75,
+        lovasz: 0.0,
+        semantic_affinity: 0.0,
+        geometric_affinity: 0.0,
+        focal: 0.5,
+        focal_gamma: 2.0,
+    };
+    let case = Case::reals([2, 8, z * x * y, 20], DType::F32, 0.0);
+    let spec = GridSpec::new([0.0; 3], [1.0; 3], [x, y, z]);
+    let losses = Losses::new(&config, tensor(&case.class_weights, [20], DType::F32, &device), &spec);
+    let labels: Vec<u8> = case.labels.iter().map(|label| if *label < 20 { *label as u8 } else { 255 }).collect();
+    let targets = Targets::new(&labels, [2, z, x, y], 20, 255, &device);
+    let features = tensor(&case.x, [2, 8, z, x, y], DType::F32, &device);
+    let weight = tensor(&case.weight, [20, 8], DType::F32, &device);
+    let bias = tensor(&case.bias, [20], DType::F32, &device);
+    let flat = features.clone().reshape([2, 8, z * x * y]);
+    let logits = ops::gemm(weight.clone().unsqueeze(), flat, ops::GemmOptions::default()).unwrap();
+    let logits = (logits + bias.clone().reshape([1, 20, 1])).reshape([2, 20, z, x, y]);
+    let expected = read(losses.of_planes(logits, &targets, 0..z, 3).unwrap())[0];
+    let of = |range: std::ops::Range<usize>| {
+        let planes = features.clone().slice_dim(2, range.clone());
+        read(losses.of_features(planes, &weight, &bias, &targets, range, 3).unwrap())[0]
+    };
+    for found in [of(0..z), of(0..4) + of(4..6)] {
+        assert!((found / expected - 1.0).abs() < 1e-5, "{found}, expected {expected}");
     }
 }
 

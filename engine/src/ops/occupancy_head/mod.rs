@@ -103,6 +103,9 @@ const TILE_VOXELS: usize = 64;
 const GROUP_TILES: usize = 4;
 const MOST_GROUPS: usize = 1024;
 const PARTIAL_BYTES: usize = 16 << 20;
+/// Turns of loops that a thread of the gradient takes at most: software Vulkan (Mesa's llvmpipe) leaves loops after 65,535
+/// turns, all loops of a thread together, without a word.
+const MOST_TURNS: usize = 1 << 15;
 
 impl Sizes {
     fn of<B: Backend>(x: &FloatTensor<B>, weight: &FloatTensor<B>) -> Self {
@@ -119,7 +122,10 @@ impl Sizes {
         let tiles = self.all_voxels().div_ceil(TILE_VOXELS);
         let values = self.classes * (self.channels + 1);
         let most_groups = (PARTIAL_BYTES / 4 / values).clamp(1, MOST_GROUPS);
-        tiles.div_ceil(most_groups).max(GROUP_TILES)
+        // Of a tile and eight classes at least: logits once or twice, sixteen channels at a time of features and gradients.
+        let passes = self.classes.div_ceil(8);
+        let turns = passes * (4 * self.channels + (self.channels / 16 + 1) * (2 * TILE_VOXELS + 32));
+        tiles.div_ceil(most_groups).max(GROUP_TILES).min((MOST_TURNS / turns).max(1))
     }
 
     fn groups(self) -> usize {

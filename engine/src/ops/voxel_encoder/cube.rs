@@ -15,7 +15,8 @@ use crate::ops::channel_sums::ChannelSumsOps;
 /// Threads of a workgroup.
 const THREADS: usize = 256;
 /// Features that one thread reads in one dispatch at most: voxels of more points take several, so that none runs long.
-const THREAD_VALUES: usize = 1 << 20;
+/// Software Vulkan (Mesa's llvmpipe) leaves loops after 65,535 turns, all loops of a thread together, without a word.
+const THREAD_VALUES: usize = 1 << 16;
 
 /// Features, points in order, starts of voxels, and `[F + 1, C]`: weights of every feature, and biases.
 struct Operands {
