@@ -153,7 +153,8 @@ impl Profile {
         Simulation {
             peak_bytes: moments.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
             moments,
-            added_ms: again.map(|(_, segment)| segment.again_ms).sum(),
+            // A sum of nothing would be -0.
+            added_ms: again.fold(0.0, |sum, (_, segment)| sum + segment.again_ms),
         }
     }
 
