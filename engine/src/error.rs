@@ -16,6 +16,9 @@ pub enum Error {
     /// An allocation failed, or a request for memory was refused: what for. The work can be tried again with less.
     #[error("{0}")]
     OutOfMemory(String),
+    /// The device failed or is lost: nothing on it can be relied on. A fresh one may work.
+    #[error("{0}")]
+    Device(String),
     /// The run failed.
     #[error("{0}")]
     Failed(String),
@@ -28,7 +31,7 @@ impl Error {
     /// Exit code of the program when it ends with this error: 1 failed, 2 usage or input, 3 does not fit, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::Device(_) => 1,
             Self::Input(_) | Self::Usage(_) => 2,
             Self::TooLarge(_) | Self::OutOfMemory(_) => 3,
             Self::Interrupted => 130,

@@ -159,25 +159,35 @@ fn open_at(mut found: Vec<Found>, index: usize) -> Result<Opened> {
     open_found(found.swap_remove(index))
 }
 
+/// A device that was opened in this process.
+struct Registered {
+    adapter: AdapterInfo,
+    device: Device,
+    wgpu: wgpu::Device,
+    /// Another one has taken its place.
+    replaced: bool,
+}
+
 /// What was opened in this process: registering an adapter twice would give it two memory pools.
-static OPENED: Mutex<Vec<(AdapterInfo, Device)>> = Mutex::new(Vec::new());
+static OPENED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
 /// The adapter that holds `tensor`; none when its device was not opened here.
 pub(super) fn adapter_of_tensor(tensor: &CubeTensor) -> Option<AdapterInfo> {
     let registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let holds = |device: &Device| matches!(device.as_dispatch(), DispatchDevice::Cube(cube) if *cube == tensor.device);
-    registry.iter().find(|(_, device)| holds(device)).map(|(adapter, _)| adapter.clone())
+    registry.iter().find(|known| holds(&known.device)).map(|known| known.adapter.clone())
 }
 
 fn open_found(found: Found) -> Result<Opened> {
     let mut registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = registry.iter().find(|(adapter, _)| *adapter == found.info).map(|(_, device)| device.clone());
+    let known = registry.iter().find(|known| known.adapter == found.info && !known.replaced);
+    let known = known.map(|known| known.device.clone());
     let info = found.info.clone();
     let device = if let Some(device) = known {
         device
     } else {
-        let device = register(found)?;
-        registry.push((info.clone(), device.clone()));
+        let (device, wgpu) = register(found)?;
+        registry.push(Registered { adapter: info.clone(), device: device.clone(), wgpu, replaced: false });
         device
     };
     Ok(Opened { device, label: info.to_string(), notice: None, adapter: Some(info) })
@@ -187,10 +197,44 @@ fn open_found(found: Found) -> Result<Opened> {
 pub fn adapter_of(device: &Device) -> Option<AdapterInfo> {
     let device = device.clone().without_autodiff();
     let registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    registry.iter().find(|(_, known)| *known == device).map(|(adapter, _)| adapter.clone())
+    registry.iter().find(|known| known.device == device).map(|known| known.adapter.clone())
 }
 
-fn register(found: Found) -> Result<Device> {
+/// Opens the adapter of `device`, which failed or is lost, once more. Burn registers every device under a number of its own,
+/// so the fresh one has its own thread and memory pool; the failed one is never handed out again, and what lives on it is
+/// lost. The driver's connection is new as well: where the driver itself was reset, an old one may stay broken.
+///
+/// # Errors
+///
+/// [`Error::Failed`] when the adapter is gone or refuses; [`Error::Usage`] for a device that [`open`] did not open.
+pub fn replace(device: &Device) -> Result<Opened> {
+    let failed = device.clone().without_autodiff();
+    let adapter = {
+        let mut registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = registry.iter_mut().find(|known| known.device == failed) else {
+            return Err(Error::Usage("the device cpu cannot be replaced by a fresh one".into()));
+        };
+        known.replaced = true;
+        known.adapter.clone()
+    };
+    let same = |found: &Found| AdapterInfo { index: adapter.index, ..found.info.clone() } == adapter;
+    match adapter::enumerate().into_iter().find(same) {
+        Some(found) => open_found(found),
+        None => Err(Error::Failed(format!("{adapter} is not there any more"))),
+    }
+}
+
+/// A switch for tests: the driver takes `device` away, as after a reset. Everything on it is lost, and every read fails.
+/// Nothing happens on the CPU.
+pub fn lose(device: &Device) {
+    let device = device.clone().without_autodiff();
+    let registry = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = registry.iter().find(|known| known.device == device) {
+        known.wgpu.destroy();
+    }
+}
+
+fn register(found: Found) -> Result<(Device, wgpu::Device)> {
     let Found { info, backend, instance, adapter } = found;
     if let Some(shortfall) = info.shortfall() {
         return Err(Error::Failed(format!("{info} cannot run Occam's shaders: {shortfall}")));
@@ -214,6 +258,7 @@ fn register(found: Found) -> Result<Device> {
         ..Default::default()
     }))
     .map_err(|error| Error::Failed(format!("{info} does not open: {error}")))?;
+    let handle = device.clone();
     let setup = WgpuSetup { instance, adapter, device, queue, backend };
     let device = Device::wgpu_options()
         .setup(setup)
@@ -221,7 +266,7 @@ fn register(found: Found) -> Result<Device> {
         .map_err(|error| Error::Failed(format!("{info} does not open: {error}")))?;
     // With another compiler in the build, every WGSL kernel would fail at its first read.
     match device.as_dispatch() {
-        DispatchDevice::Cube(cube) if cube.client().name().contains("wgsl") => Ok(device),
+        DispatchDevice::Cube(cube) if cube.client().name().contains("wgsl") => Ok((device, handle)),
         _ => Err(Error::Failed(format!("{info} does not run WGSL in this build: the feature `vulkan` of burn is on"))),
     }
 }

@@ -7,12 +7,14 @@
 //! ends at any place of a step.
 //!
 //! A kernel runs inside operations that cannot fail. Its refusal is written down, the operation goes on, and the next
-//! request, or [`settle`] before a step changes anything, gives the error.
+//! request, or [`settle`] before a step changes anything, gives the error. So it goes with an allocation that failed and
+//! got memory from what was set aside ([`super::Reserve`]).
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use super::reserve;
 use crate::{Error, Result};
 
 /// What is about to take memory.
@@ -83,20 +85,26 @@ pub fn request_kernel(what: &str) {
 /// # Errors
 /// [`Error::OutOfMemory`].
 pub fn settle() -> Result<()> {
-    if ANY_WRITTEN_DOWN.load(Relaxed) {
-        ANY_WRITTEN_DOWN.store(false, Relaxed);
-        let text = WRITTEN_DOWN.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(text) = text {
-            return Err(Error::OutOfMemory(text));
-        }
+    reserve::mark_request();
+    if let Some(bytes) = reserve::take_failure() {
+        forget_written_down();
+        return Err(Error::OutOfMemory(format!("the system had no memory for {} more", crate::bytes_text(bytes))));
     }
-    Ok(())
+    forget_written_down().map_or(Ok(()), |text| Err(Error::OutOfMemory(text)))
 }
 
 /// Forgets what was written down: whoever does it gives up what the refusal was about.
 pub fn forget_refusals() {
     // The error was given before, or what failed is thrown away.
     let _ = settle();
+}
+
+fn forget_written_down() -> Option<String> {
+    if !ANY_WRITTEN_DOWN.load(Relaxed) {
+        return None;
+    }
+    ANY_WRITTEN_DOWN.store(false, Relaxed);
+    WRITTEN_DOWN.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 fn write_down(text: String) {

@@ -7,6 +7,7 @@ use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device};
 
 use super::device::adapter_of;
+use super::reserve::could_have;
 use crate::{Error, Result};
 
 /// Most values of a tensor on a GPU: kernels count in 32 bits, and add a tile to the last place.
@@ -42,8 +43,7 @@ pub fn check_binding(device: &Device, what: &dyn fmt::Display, bytes: u64) -> Re
 
 /// Checks that the memory of the host has room: asking for it must fail here, for what makes tensors ends the program.
 fn check_memory(what: &dyn fmt::Display, bytes: u64) -> Result<()> {
-    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-    if size <= SURELY_HAD || Vec::<u8>::new().try_reserve_exact(size).is_ok() {
+    if bytes <= SURELY_HAD || could_have(bytes) {
         return Ok(());
     }
     Err(Error::TooLarge(format!(
@@ -54,7 +54,7 @@ fn check_memory(what: &dyn fmt::Display, bytes: u64) -> Result<()> {
 }
 
 /// Bytes that are not worth asking the system about.
-const SURELY_HAD: usize = 1 << 30;
+const SURELY_HAD: u64 = 1 << 30;
 
 /// Whether kernels on `device` take half precision. Always on the CPU; a GPU must offer it in shaders.
 pub fn supports_f16(device: &Device) -> bool {

@@ -9,6 +9,8 @@ use burn::backend::{Backend, Cube};
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
+use super::reserve;
+
 /// One reading of a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryUse {
@@ -157,8 +159,14 @@ static LAP: AtomicUsize = AtomicUsize::new(0);
 static STEP: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
+/// Bytes in use; 0 where nobody counts.
+pub(super) fn counted_bytes() -> usize {
+    IN_USE.load(Relaxed)
+}
+
 fn grow(bytes: usize) {
     let now = IN_USE.fetch_add(bytes, Relaxed) + bytes;
+    reserve::grown(bytes, now);
     LAP.fetch_max(now, Relaxed);
 }
 
@@ -191,7 +199,8 @@ fn prefer_large_pages(memory: *mut u8, bytes: usize) {
 #[cfg(not(target_os = "linux"))]
 fn prefer_large_pages(_: *mut u8, _: usize) {}
 
-/// The system's allocator, counting: what makes [`memory_use`] work on the CPU. It asks for large pages too.
+/// The system's allocator, counting: what makes [`memory_use`] work on the CPU. It asks for large pages too, and when the
+/// system refuses it falls back on what a run has set aside ([`super::Reserve`]).
 ///
 /// ```
 /// #[global_allocator]
@@ -200,13 +209,18 @@ fn prefer_large_pages(_: *mut u8, _: usize) {}
 pub struct CountingAllocator;
 
 // SAFETY: every method hands its arguments unchanged to `System` and returns what `System` returned, so `System` keeps
-// the contract of `GlobalAlloc`. The counting beside it touches two atomics: it allocates nothing, cannot unwind
-// (atomic arithmetic wraps) and looks at no memory; the advice beside it changes no memory.
+// the contract of `GlobalAlloc`; where `System` gave nothing, nothing has changed, and it may be asked again. The counting
+// beside it touches atomics: it allocates nothing, cannot unwind (atomic arithmetic wraps) and looks at no memory; the advice
+// beside it changes no memory, and the reserve frees a block that nobody else knows.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `alloc`, which is that of `System`.
-        let memory = unsafe { System.alloc(layout) };
+        let allocate = || unsafe { System.alloc(layout) };
+        let mut memory = allocate();
+        if memory.is_null() {
+            memory = reserve::again(layout.size(), allocate);
+        }
         if !memory.is_null() {
             grow(layout.size());
             prefer_large_pages(memory, layout.size());
@@ -216,7 +230,11 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for `alloc`.
-        let memory = unsafe { System.alloc_zeroed(layout) };
+        let allocate = || unsafe { System.alloc_zeroed(layout) };
+        let mut memory = allocate();
+        if memory.is_null() {
+            memory = reserve::again(layout.size(), allocate);
+        }
         if !memory.is_null() {
             grow(layout.size());
             prefer_large_pages(memory, layout.size());
@@ -232,7 +250,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as for `dealloc`, and the caller keeps `new_size` valid.
-        let moved = unsafe { System.realloc(memory, layout, new_size) };
+        let allocate = || unsafe { System.realloc(memory, layout, new_size) };
+        let mut moved = allocate();
+        if moved.is_null() {
+            // What did not move is still there.
+            moved = reserve::again(new_size, allocate);
+        }
         if !moved.is_null() {
             match new_size.checked_sub(layout.size()) {
                 Some(more) => grow(more),

@@ -9,17 +9,20 @@
 mod adapter;
 mod cost;
 mod device;
+mod failure;
 mod gate;
 mod launch;
 mod limits;
 mod memory;
+mod reserve;
 pub mod shader;
 mod tile;
 mod variant;
 
 pub use adapter::{AdapterInfo, AdapterKind, adapters};
 pub use cost::{DispatchCost, GroupCost};
-pub use device::{DeviceChoice, Opened, adapter_of, open};
+pub use device::{DeviceChoice, Opened, adapter_of, lose, open, replace};
+pub use failure::{device_failed, free_unused, panicked, read};
 pub use gate::{
     Request, fail_request, fail_requests, forget_refusals, heed_fail_request, request, request_kernel, requests, settle,
 };
@@ -29,6 +32,7 @@ pub use memory::{
     CountingAllocator, MemoryKinds, MemoryUse, lap_peak, memory_use, reset_peak, sample_launches, start_lap,
     start_step, step_peak,
 };
+pub use reserve::{Reserve, could_have};
 pub use tile::{COOPERATIVE_TILES, TILES, Tile, TileForm, tile_for, tiles_of};
 pub use variant::{KernelVariant, Variant, kernel_variants, only_variant, tile_form};
 #[cfg(test)]

@@ -40,6 +40,13 @@ impl Outbox {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }
 
+    /// What was recorded after `step` comes again.
+    pub fn back_to(&self, step: usize) {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.steps.retain(|record| record.step <= step);
+        history.evaluations.retain(|record| record.step <= step);
+    }
+
     pub fn evaluation(&self, record: EvalRecord) {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).push_evaluation(record);
     }

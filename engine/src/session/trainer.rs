@@ -1,26 +1,28 @@
 //! The run itself, on its thread: data, steps, evaluations, checkpoints.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use occam_scene::VoxelGrid;
 use occam_scene::metrics::{AbsentPolicy, Scores};
 
 use super::controls::{Controls, Next};
 use super::outbox::Outbox;
 use super::{EvalRecord, Event, RunInfo, Snapshot, Summary};
-use crate::data::{self, Batch, Loader, LoaderConfig, Rng, Splits};
-use crate::gpu::{self, DeviceChoice};
+use crate::data::{self, Batch, Loader, LoaderConfig, Rng, Sample, Splits};
+use crate::gpu::{self, DeviceChoice, Reserve};
 use crate::losses::{Losses, class_weights};
 use crate::models::{Network, WeightsInfo};
 use crate::render::{PreviewOptions, preview, write_png};
 use crate::tape::Precision;
 use crate::train::checkpoint::{self, State};
 use crate::train::{
-    self, Budget, ClassWeights, Learner, Model, Planning, RunFolder, Schedule, StepRecord, TargetStatistics,
-    TrainConfig, fits, precision,
+    self, Budget, ClassWeights, Learner, Model, Planning, RunFolder, Schedule, StepOutcome, StepRecord,
+    TargetStatistics, TrainConfig, fits, precision,
 };
 use crate::{Error, Progress, Result};
 
@@ -136,38 +138,27 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
             losses: Vec::new(),
             best: None,
             loss_scale: None,
+            micro_batch: 0,
             config: config.clone(),
             labels: splits.training.labels().clone(),
         },
     };
+    let mut class_shares = None;
     if matches!(plan, Plan::Fresh(_)) && config.model.weights.is_none() {
         let counts = statistics.counts.iter().zip(&state.class_weights);
         let shares: Vec<f64> = counts.map(|(count, weight)| *count as f64 * f64::from(*weight)).collect();
         network.set_class_shares(&shares);
+        class_shares = Some(shares);
     }
-    let class_weights = Tensor::from_data(state.class_weights.as_slice(), &device);
-    let losses = Losses::new(&config.loss, class_weights, &config.grid);
-    let mut learner = Learner::new(network, &config, &device, losses);
+    let checkpoint = match plan {
+        Plan::Resumed { checkpoint, .. } => Some(checkpoint.as_path()),
+        Plan::Fresh(_) => None,
+    };
+    let mut learner = learner(network, &state, checkpoint, &device)?;
     learner.planning = planning;
-    if let Plan::Resumed { checkpoint, .. } = plan {
-        if let Some(loss_scale) = state.loss_scale {
-            learner.scaler.set(loss_scale);
-        }
-        // A step that was skipped is none to the optimizer.
-        let steps = state.step - learner.scaler.skipped().min(state.step);
-        learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, steps, &device)?;
-    }
-    let loader = Loader::start(
-        Arc::clone(&splits.training),
-        LoaderConfig {
-            batch: config.steps.batch,
-            workers: config.data.workers,
-            seed: config.seed,
-            augment: config.augment.clone(),
-            first_batch: state.batches,
-        },
-    )?;
+    let loader = loader(&splits, &state)?;
     leave_to_loader(&mut learner, &loader, &device, controls);
+    gpu::heed_fail_request()?;
     let mut trainer = Trainer {
         device,
         splits,
@@ -175,10 +166,13 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         folder,
         learner,
         loader,
+        beginning: Beginning { state: state.clone(), class_shares },
         state,
         notices: precision::Notices::default(),
         evaluated: None,
         saved: None,
+        reserve: Reserve::new(),
+        lost: None,
     };
     let interrupted = trainer.train(controls, outbox)?;
     let losses = &trainer.state.losses;
@@ -194,6 +188,40 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         baselines,
         peak_bytes: gpu::memory_use(&trainer.device).map(|memory| memory.peak_bytes),
     })
+}
+
+/// Who trains from where `state` stands; the moments are those of a checkpoint.
+fn learner(network: Network, state: &State, checkpoint: Option<&Path>, device: &Device) -> Result<Learner> {
+    let class_weights = Tensor::from_data(state.class_weights.as_slice(), device);
+    let losses = Losses::new(&state.config.loss, class_weights, &state.config.grid);
+    let mut learner = Learner::new(network, &state.config, device, losses);
+    if let Some(checkpoint) = checkpoint {
+        if let Some(loss_scale) = state.loss_scale {
+            learner.scaler.set(loss_scale);
+        }
+        // A step that was skipped is none to the optimizer.
+        let steps = state.step - learner.scaler.skipped().min(state.step);
+        learner.optimizer.load(&checkpoint.join(checkpoint::OPTIMIZER), &learner.network, steps, device)?;
+    }
+    if state.micro_batch > 0 {
+        learner.micro_batch = state.micro_batch;
+    }
+    Ok(learner)
+}
+
+/// The batches from where `state` stands.
+fn loader(splits: &Splits, state: &State) -> Result<Loader> {
+    let State { config, batches, .. } = state;
+    Loader::start(
+        Arc::clone(&splits.training),
+        LoaderConfig {
+            batch: config.steps.batch,
+            workers: config.data.workers,
+            seed: config.seed,
+            augment: config.augment.clone(),
+            first_batch: *batches,
+        },
+    )
 }
 
 /// The network of a run that begins, from `model.weights` when the configuration names them.
@@ -327,11 +355,34 @@ struct Trainer {
     evaluated: Option<(usize, Scores)>,
     /// Step of the last checkpoint.
     saved: Option<usize>,
+    /// Where the run goes back to when its device is lost before the first checkpoint.
+    beginning: Beginning,
+    reserve: Reserve,
+    /// Step that a device was lost at, and how often.
+    lost: Option<(usize, usize)>,
+}
+
+struct Beginning {
+    state: State,
+    /// What an untrained network is told of the classes.
+    class_shares: Option<Vec<f64>>,
 }
 
 impl Trainer {
     /// Steps until the last one is done and scored, or until told to stop; true when it was told to.
     fn train(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<bool> {
+        loop {
+            match self.until_done(controls, outbox) {
+                Err(Error::Device(why)) => self.go_back(&why, outbox)?,
+                Err(error @ (Error::OutOfMemory(_) | Error::TooLarge(_))) => {
+                    return Err(self.saved_without_memory(&error, outbox));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn until_done(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<bool> {
         let steps = self.state.config.steps.clone();
         let due = |every: usize, step: usize| every > 0 && step.is_multiple_of(every);
         while self.state.step < self.state.total_steps {
@@ -365,6 +416,7 @@ impl Trainer {
     fn step(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<()> {
         let began = Instant::now();
         let (mut taken, mut waited) = (0, Duration::ZERO);
+        // They stay on the host until the step counts, so that it can be repeated.
         let mut batches = Vec::new();
         for _ in 0..self.state.config.steps.accumulate {
             let asked = Instant::now();
@@ -376,9 +428,7 @@ impl Trainer {
         let number = self.state.step + 1;
         // A run that was resumed draws what one that went through draws.
         self.learner.seed = Rng::of(&[self.state.config.seed, number as u64]).next_u64();
-        let mut between = || if controls.stopped() { Err(Error::Interrupted) } else { Ok(()) };
-        gpu::start_step(&self.device);
-        let outcome = self.learner.step(&batches, lr, &mut between).map_err(|e| match e {
+        let outcome = self.insist(&batches, lr, controls, outbox).map_err(|e| match e {
             Error::Failed(why) => Error::Failed(format!("step {number}: {why}")),
             other => other,
         })?;
@@ -422,7 +472,7 @@ impl Trainer {
     /// When no plan fits, fewer samples go through the network at a time, unless the user said how many.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when nothing fits; the run is then saved.
+    /// [`Error::TooLarge`] when nothing fits.
     fn plan(&mut self, peak_bytes: Option<u64>, outbox: &mut Outbox) -> Result<()> {
         let planned = match (self.learner.planned.take(), peak_bytes) {
             (Some(planned), _) => planned.map(Some),
@@ -440,12 +490,12 @@ impl Trainer {
                     outbox.warn(line);
                     return Ok(());
                 }
-                if let Some(size) = self.fewer_samples() {
-                    outbox.warn(format!("{why}; from here on {size} go through the network at a time"));
-                    return Ok(());
-                }
-                self.save(outbox)?;
-                Err(Error::TooLarge(format!("{why}. The run is saved in {}", self.folder.path().display())))
+                let chosen_by_user = self.state.config.memory.micro_batch > 0;
+                let Some(size) = (!chosen_by_user).then(|| self.halve_micro_batch()).flatten() else {
+                    return Err(Error::TooLarge(why));
+                };
+                outbox.warn(format!("{why}; from here on {} go through the network at a time", samples_text(size)));
+                Ok(())
             }
             Err(other) => Err(other),
         }
@@ -468,52 +518,183 @@ impl Trainer {
         Some(line)
     }
 
-    /// Half as many samples at a time as so far.
-    fn fewer_samples(&mut self) -> Option<String> {
-        let steps = &self.state.config.steps;
-        let now = if self.learner.micro_batch == 0 { steps.batch } else { self.learner.micro_batch };
-        if self.state.config.memory.micro_batch > 0 || now <= 1 {
-            return None;
+    /// Takes a step with what memory there is: when it ends, the step is repeated from unchanged weights; then with half the
+    /// micro-batch, down to single samples; then by a tighter plan.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when there is nothing left to try, and those of [`Learner::step`].
+    fn insist(
+        &mut self,
+        batches: &[Batch],
+        lr: f64,
+        controls: &mut Controls,
+        outbox: &mut Outbox,
+    ) -> Result<StepOutcome> {
+        let number = self.state.step + 1;
+        let mut repeated = false;
+        loop {
+            let why = match self.attempt(batches, lr, controls) {
+                Err(Error::OutOfMemory(why)) => why,
+                // It would not fit the second time either.
+                Err(Error::TooLarge(why)) => {
+                    repeated = true;
+                    why
+                }
+                other => return other,
+            };
+            self.clean_up()?;
+            let next = if !std::mem::replace(&mut repeated, true) {
+                "the step is repeated".to_owned()
+            } else if let Some(size) = self.halve_micro_batch() {
+                let statistics = if self.state.config.model.frozen_statistics {
+                    ""
+                } else {
+                    ", each with its own batch statistics (model.frozen_statistics = true keeps them out)"
+                };
+                format!("from here on {} at a time{statistics}", samples_text(size))
+            } else if self.learner.planning.tighten() {
+                "from here on more is recomputed".to_owned()
+            } else {
+                return Err(Error::OutOfMemory(format!(
+                    "step {number}: {why}, one sample at a time and with all recomputed that can be"
+                )));
+            };
+            outbox.warn(format!("step {number}: {why}; {next}"));
         }
-        self.learner.micro_batch = now.div_ceil(2);
-        self.learner.planning.forget();
-        Some(if self.learner.micro_batch == 1 {
-            "one sample".into()
-        } else {
-            format!("{} samples", self.learner.micro_batch)
-        })
     }
 
-    /// Scores the validation samples, shows the first of them, and keeps the best network.
+    fn attempt(&mut self, batches: &[Batch], lr: f64, controls: &mut Controls) -> Result<StepOutcome> {
+        // What failed since the last step, on a thread of the loader perhaps, went well in the end.
+        gpu::forget_refusals();
+        self.reserve.keep()?;
+        gpu::start_step(&self.device);
+        let mut between = || if controls.stopped() { Err(Error::Interrupted) } else { Ok(()) };
+        let learner = &mut self.learner;
+        let step = catch_unwind(AssertUnwindSafe(|| learner.step(batches, lr, &mut between)));
+        step.unwrap_or_else(|panic| Err(gpu::panicked(&self.device, &*panic)))
+    }
+
+    /// Half of what goes through the network at a time; `None` when that is one sample.
+    fn halve_micro_batch(&mut self) -> Option<usize> {
+        let now = match self.learner.micro_batch {
+            0 => self.state.config.steps.batch,
+            some => some.min(self.state.config.steps.batch),
+        };
+        let half = (now > 1).then(|| now.div_ceil(2))?;
+        self.learner.micro_batch = half;
+        self.learner.planning.forget();
+        self.state.micro_batch = half;
+        Some(half)
+    }
+
+    /// After memory ended: what was held is free; the rest goes back to the driver, and refusals are forgotten. On a GPU the
+    /// weights are read, because what made them may be what failed.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when they are lost.
+    fn clean_up(&mut self) -> Result<()> {
+        gpu::free_unused(&self.device);
+        gpu::forget_refusals();
+        if gpu::is_cpu(&self.device) {
+            return Ok(());
+        }
+        let learner = &self.learner;
+        let read = catch_unwind(AssertUnwindSafe(|| learner.read_back()));
+        match read.unwrap_or_else(|panic| Err(gpu::panicked(&self.device, &*panic))) {
+            Err(Error::OutOfMemory(why)) => Err(Error::Device(why)),
+            other => other,
+        }
+    }
+
+    /// Goes on with a fresh device from the last checkpoint, else from the beginning. Steps since then come again, the same:
+    /// order, augmentation and all that is drawn follow from the seed.
+    fn go_back(&mut self, why: &str, outbox: &mut Outbox) -> Result<()> {
+        let at = self.state.step;
+        let times = self.lost.filter(|(step, _)| *step >= at).map_or(0, |(_, times)| times) + 1;
+        let run = self.folder.path().to_path_buf();
+        let stands = |checkpoint: Option<&Path>| match checkpoint {
+            Some(path) => format!("the run is saved in {}", path.display()),
+            None => "there is no checkpoint yet".to_owned(),
+        };
+        let checkpoint = checkpoint::find(&run, false).ok();
+        if times > MOST_LOSSES || gpu::is_cpu(&self.device) {
+            return Err(Error::Failed(format!(
+                "step {}: {why}. A fresh device did not help; {}",
+                at + 1,
+                stands(checkpoint.as_deref())
+            )));
+        }
+        self.lost = Some((at, times));
+        let opened = gpu::replace(&self.device).map_err(|error| {
+            Error::Failed(format!("step {}: {why}. {error}; {}", at + 1, stands(checkpoint.as_deref())))
+        })?;
+        let state = match &checkpoint {
+            Some(folder) => checkpoint::read_state(folder)?,
+            None => self.beginning.state.clone(),
+        };
+        let device = opened.device;
+        let network = match &checkpoint {
+            Some(folder) => checkpoint::load_network(folder, &state, &device.clone().autodiff())?,
+            None => {
+                let mut network = fresh_network(&state.config, state.labels.len(), &device)?;
+                if let Some(shares) = &self.beginning.class_shares {
+                    network.set_class_shares(shares);
+                }
+                network
+            }
+        };
+        let mut learner = learner(network, &state, checkpoint.as_deref(), &device)?;
+        std::mem::swap(&mut learner.planning, &mut self.learner.planning);
+        self.learner = learner;
+        self.loader = loader(&self.splits, &state)?;
+        self.folder = RunFolder::resume(&run, state.step)?;
+        self.device = device;
+        self.evaluated.take_if(|(step, _)| *step > state.step);
+        self.saved = checkpoint.is_some().then_some(state.step);
+        outbox.back_to(state.step);
+        outbox.warn(format!("step {}: {why}; a fresh device goes on from step {}", at + 1, state.step));
+        self.state = state;
+        Ok(())
+    }
+
+    /// The error of a run that ends because nothing fits, saved as it was after its last whole step.
+    fn saved_without_memory(&mut self, error: &Error, outbox: &mut Outbox) -> Error {
+        // Whoever saves may have what was set aside.
+        self.reserve.give_up();
+        let run = self.folder.path().display().to_string();
+        let saved = match self.save(outbox) {
+            Ok(()) => format!("The run is saved in {run}"),
+            Err(error) => format!("The run could not be saved ({error}); earlier checkpoints in {run} stand"),
+        };
+        // A plan that does not fit says by itself what would.
+        if let Error::TooLarge(why) = error {
+            return Error::TooLarge(format!("{why}. {saved}"));
+        }
+        let smallest = self.learner.planning.smallest_bytes();
+        let smallest = smallest.map(|bytes| format!(". The smallest budget that fits is {} MiB", bytes >> 20));
+        Error::OutOfMemory(format!("{error}{}. {saved}. {ADVICE}", smallest.unwrap_or_default()))
+    }
+
+    /// Scores the validation samples, shows the first of them, and keeps the best network. Without memory for it the run goes
+    /// on unscored.
     fn evaluate(&mut self, controls: &mut Controls, outbox: &mut Outbox) -> Result<()> {
         let step = self.state.step;
         if self.evaluated.as_ref().is_some_and(|(evaluated, _)| *evaluated == step) {
             return Ok(());
         }
-        let State { labels, config, .. } = &self.state;
-        let model = Model::new(self.learner.valid(), &self.device, labels.clone(), config.clone(), step);
-        let mut first = None;
-        let scores = train::score(
-            &model,
-            &*self.splits.validation,
-            AbsentPolicy::default(),
-            &mut controls.watch(),
-            &mut |sample, prediction| {
-                if first.is_none() {
-                    first = Some(Snapshot {
-                        step,
-                        id: sample.id.clone(),
-                        cloud: sample.cloud.clone(),
-                        prediction: prediction.clone(),
-                        target: sample.target.clone(),
-                    });
-                }
-                Ok(())
-            },
-        );
-        let scores = match scores {
+        let mut scored = self.score(controls);
+        if let Err(Error::OutOfMemory(why)) = &scored {
+            outbox.warn(format!("the scores of step {step}: {why}; scoring is repeated"));
+            self.clean_up()?;
+            scored = self.score(controls);
+        }
+        let (scores, first) = match scored {
             // The user stops the run: what is there is saved without scores.
             Err(Error::Interrupted) => return Ok(()),
+            Err(Error::OutOfMemory(why)) => {
+                outbox.warn(format!("step {step} has no scores: {why}; the run goes on"));
+                return self.clean_up();
+            }
             other => other?,
         };
         if let Some(snapshot) = first {
@@ -534,6 +715,33 @@ impl Trainer {
         Ok(())
     }
 
+    /// Scores of the validation samples, and what the network makes of the first of them.
+    fn score(&self, controls: &mut Controls) -> Result<(Scores, Option<Snapshot>)> {
+        self.reserve.keep()?;
+        let step = self.state.step;
+        let State { labels, config, .. } = &self.state;
+        let scored = catch_unwind(AssertUnwindSafe(|| {
+            let model = Model::new(self.learner.valid(), &self.device, labels.clone(), config.clone(), step);
+            let mut first = None;
+            let mut look = |sample: &Sample, prediction: &VoxelGrid| {
+                if first.is_none() {
+                    first = Some(Snapshot {
+                        step,
+                        id: sample.id.clone(),
+                        cloud: sample.cloud.clone(),
+                        prediction: prediction.clone(),
+                        target: sample.target.clone(),
+                    });
+                }
+                Ok(())
+            };
+            let validation = &*self.splits.validation;
+            let scores = train::score(&model, validation, AbsentPolicy::default(), &mut controls.watch(), &mut look)?;
+            Ok((scores, first))
+        }));
+        scored.unwrap_or_else(|panic| Err(gpu::panicked(&self.device, &*panic)))
+    }
+
     /// `preview/STEP.png`: scan, prediction and target side by side.
     fn draw(&self, snapshot: &Snapshot) -> Result<()> {
         let options =
@@ -542,15 +750,43 @@ impl Trainer {
         write_png(self.folder.path().join("preview").join(format!("{}.png", snapshot.step)), &picture)
     }
 
+    /// Writes a checkpoint, unless this step has one. To read weights back takes memory: when it ends, what was set aside is
+    /// given to it.
     fn save(&mut self, outbox: &mut Outbox) -> Result<()> {
         if self.saved == Some(self.state.step) {
             return Ok(());
         }
-        let path = checkpoint::save(self.folder.path(), &self.learner.network, &self.learner.optimizer, &self.state)?;
+        let mut saved = self.try_save();
+        for _ in 0..2 {
+            let Err(Error::OutOfMemory(why)) = &saved else { break };
+            outbox.warn(format!("the checkpoint of step {}: {why}; saving is repeated", self.state.step));
+            self.reserve.give_up();
+            self.clean_up()?;
+            saved = self.try_save();
+        }
+        let path = saved?;
         self.saved = Some(self.state.step);
         outbox.send(Event::Checkpoint { step: self.state.step, path });
         Ok(())
     }
+
+    fn try_save(&self) -> Result<PathBuf> {
+        let Learner { network, optimizer, .. } = &self.learner;
+        let saved =
+            catch_unwind(AssertUnwindSafe(|| checkpoint::save(self.folder.path(), network, optimizer, &self.state)));
+        saved.unwrap_or_else(|panic| Err(gpu::panicked(&self.device, &*panic)))
+    }
+}
+
+/// What to do when a run does not fit, cheapest first.
+const ADVICE: &str = "To go on with less memory: precision.format = \"f16\", memory.recompute = \"plan\", a smaller \
+                      steps.batch (with steps.accumulate training stays the same) or fewer data.workers, a smaller grid";
+
+/// Devices that may be lost one after another at the same step.
+const MOST_LOSSES: usize = 2;
+
+fn samples_text(count: usize) -> String {
+    if count == 1 { "one sample".into() } else { format!("{count} samples") }
 }
 
 #[cfg(test)]

@@ -50,6 +50,9 @@ pub struct State {
     /// Of a run in f16 with a loss scale; absent in those of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<ScaleState>,
+    /// Samples that go through the network at a time since memory ended; 0: as the configuration says.
+    #[serde(default)]
+    pub micro_batch: usize,
     pub config: TrainConfig,
     /// Names, colours and file ids of the classes.
     pub labels: LabelMap,

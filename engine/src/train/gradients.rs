@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 
 use super::optimizer::squared_norm;
-use super::step::device_failed;
+use crate::gpu::read;
 use crate::ops::nonfinite_counts;
 use crate::{Error, Result};
 
@@ -40,8 +40,7 @@ pub fn look<M: Module>(module: &M, loss: Tensor<1>, gradients: &GradientsParams,
     let counts = nonfinite_counts(named.gradients, device)?.reshape([2 * sizes.len()]);
     // As f32, which counts exactly to 2^24, and beyond that never comes to 0.
     let numbers = Tensor::cat(vec![loss, square.without_autodiff(), counts.float()], 0);
-    let read = numbers.try_into_data().map_err(device_failed)?;
-    let numbers: Vec<f64> = read.iter::<f64>().collect();
+    let numbers: Vec<f64> = read(numbers)?.iter::<f64>().collect();
     let (head, counts) = numbers.split_at(2);
     let zeros: f64 = counts.iter().skip(1).step_by(2).sum();
     let first = counts.iter().step_by(2).position(|nonfinite| *nonfinite > 0.0);

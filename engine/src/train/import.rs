@@ -58,6 +58,7 @@ pub fn import(weights: &Path, config: TrainConfig, labels: LabelMap) -> Result<P
         losses: Vec::new(),
         best: None,
         loss_scale: None,
+        micro_batch: 0,
         config,
         labels,
     };

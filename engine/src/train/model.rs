@@ -7,10 +7,9 @@ use burn::tensor::Device;
 use occam_scene::{GridSpec, LabelMap, PointCloud, VoxelGrid};
 
 use super::input::input;
-use super::step::device_failed;
 use super::{TrainConfig, checkpoint, fits};
 use crate::data::{Batch, from_network_order};
-use crate::gpu::{Request, request};
+use crate::gpu::{Request, read, request};
 use crate::models::Network;
 use crate::{Error, Result};
 
@@ -92,7 +91,7 @@ impl Model {
         let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?)?.swap_remove(0);
         request(Request::Snapshot, "the predicted classes")?;
         // Ties go to the lowest class.
-        let classes = scores.argmax(1).try_into_data().map_err(device_failed)?;
+        let classes = read(scores.argmax(1))?;
         let classes: Vec<u8> = classes.iter::<i64>().map(|class| class as u8).collect();
         let grid = |classes: &[u8]| VoxelGrid {
             labels: from_network_order(classes, &self.spec),

@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor};
 use occam_scene::error::Place;
 
 use super::OptimConfig;
-use crate::gpu::{Request, request, settle};
+use crate::gpu::{Request, read, request, settle};
 use crate::models::weights;
 use crate::{Error, Result};
 
@@ -46,6 +46,24 @@ pub fn parameter_bytes<M: Module>(module: &M) -> u64 {
     let mut bytes = Bytes(0);
     module.visit(&mut bytes);
     bytes.0
+}
+
+/// Reads all tensors of a module: whether the device still has them.
+///
+/// # Errors
+/// Those of the device.
+pub fn read_back<M: Module>(module: &M) -> Result<()> {
+    struct Read(Result<()>);
+    impl ModuleVisitor for Read {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if self.0.is_ok() {
+                self.0 = read(param.val().without_autodiff()).map(drop);
+            }
+        }
+    }
+    let mut read = Read(Ok(()));
+    module.visit(&mut read);
+    read.0
 }
 
 /// Multiplies every gradient so that the global norm, which is `norm`, becomes at most `limit`; 0 means no limit
@@ -149,6 +167,19 @@ impl Optimizer {
             [moment_1, moment_2]
         });
         moments.map(|moment| (moment.shape().num_elements() * moment.dtype().size()) as u64).sum()
+    }
+
+    /// Reads the moments: whether the device still has them.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn read_back(&self) -> Result<()> {
+        for state in self.states.iter().flatten() {
+            for moment in [&state.momentum.moment_1, &state.momentum.moment_2] {
+                read(moment.clone())?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the moments as safetensors. The count of steps is the run's own and belongs in its state file.

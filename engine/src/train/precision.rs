@@ -124,7 +124,6 @@ mod tests {
             skipped: false,
             zero_share: Some(0.2),
             nonfinite: None,
-            memory: None,
         };
         let overflow = StepOutcome {
             loss: f64::NAN,

@@ -12,7 +12,7 @@ use occam_scene::{GridSpec, downscale_target};
 use super::gradients::{Look, look, unscale};
 use super::input::input;
 use super::loss_scale::{Found, LossScaler, MOST_SKIPS, Verdict};
-use super::optimizer::{clip, parameter_bytes};
+use super::optimizer::{clip, parameter_bytes, read_back};
 use super::{InputConfig, Optimizer, PlanReport, Planning, PrecisionConfig, StepMemory, TrainConfig, precision};
 use crate::data::{Batch, Rng};
 use crate::gpu::{self, MemoryKinds};
@@ -117,8 +117,8 @@ impl Learner {
     /// they were.
     ///
     /// # Errors
-    /// Those of `between`; [`Error::TooLarge`] when a tensor does not fit on the device; [`Error::Failed`] when loss or
-    /// gradients are not finite, or when the device fails.
+    /// Those of `between`; [`Error::TooLarge`] when a tensor does not fit on the device; [`Error::OutOfMemory`] when memory
+    /// ends; [`Error::Device`] when the device fails; [`Error::Failed`] when loss or gradients are not finite.
     pub fn step(&mut self, batches: &[Batch], lr: f64, between: &mut dyn FnMut() -> Result<()>) -> Result<StepOutcome> {
         let measured = self.planning.wants_trace();
         let (began, fixed_bytes) = (Instant::now(), self.in_use_bytes());
@@ -134,6 +134,7 @@ impl Learner {
         let scale = self.scaler.scale();
         unscale(&self.network, &mut learned.gradients, scale);
         let found = look(&self.network, learned.loss.clone(), &learned.gradients, &self.device)?;
+        gpu::settle()?;
         let verdict = self.scaler.verdict(if found.is_finite() { Found::Norm(found.norm) } else { Found::Overflow });
         let skipped = match verdict.1 {
             Verdict::GiveUp => return Err(self.given_up(&found)),
@@ -293,6 +294,15 @@ impl Learner {
         Level { sides: [nz / scale, nx / scale, ny / scale], labels, counts }
     }
 
+    /// Reads weights, running statistics and moments: whether the device still has them.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn read_back(&self) -> Result<()> {
+        read_back(&self.network.valid())?;
+        self.optimizer.read_back()
+    }
+
     /// The network as it predicts: batch normalization by its running statistics, no autodiff.
     pub fn valid(&self) -> Network {
         self.network.valid()
@@ -325,11 +335,4 @@ fn micro_batches(batches: &[Batch], size: usize) -> Vec<(usize, Range<usize>)> {
         (0..len).step_by(size.max(1)).map(move |start| (place, start..(start + size).min(len))).collect::<Vec<_>>()
     };
     batches.iter().enumerate().flat_map(of_batch).collect()
-}
-
-/// A read that the device refused.
-pub(super) fn device_failed(error: impl std::fmt::Display) -> Error {
-    Error::Failed(format!(
-        "the device failed: {error}. If it is out of memory, use a smaller memory.micro_batch or a smaller grid"
-    ))
 }
