@@ -124,6 +124,7 @@ mod tests {
             skipped: false,
             zero_share: Some(0.2),
             nonfinite: None,
+            memory: None,
         };
         let overflow = StepOutcome {
             loss: f64::NAN,
