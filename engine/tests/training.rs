@@ -160,7 +160,7 @@ fn resuming_in_f16_goes_on_with_the_loss_scale() {
 }
 
 #[test]
-fn accumulated_micro_batches_are_one_step() {
+fn accumulated_batches_are_one_step() {
     let folder = tempfile::tempdir().unwrap();
     let summary = run(config(folder.path(), &[("steps.accumulate", "3"), ("steps.steps", "2"), ("steps.batch", "1")]));
     assert_eq!(losses(&summary.run).len(), 2);

@@ -43,6 +43,12 @@ impl LossConfig {
             ("loss.focal", self.focal),
         ]
     }
+
+    /// Whether the loss is a sum over voxels, which can be taken a few at a time. Lovász and the affinities are not: they look
+    /// at all voxels of a class together.
+    pub fn by_planes(&self) -> bool {
+        self.lovasz <= 0.0 && self.semantic_affinity <= 0.0 && self.geometric_affinity <= 0.0
+    }
 }
 
 /// What the class weights 1/ln(f + 0.001) are taken from.

@@ -53,11 +53,9 @@ impl Losses {
         Ok(sum.0.expect("a network predicts at one scale at least") / scales)
     }
 
-    /// Whether every term is a sum over voxels, so that [`Losses::of_planes`] can be added up. Lovász and the affinities are
-    /// not: they look at all voxels of a class together.
+    /// Whether [`Losses::of_planes`] of some planes can be added up; see [`LossConfig::by_planes`].
     pub fn by_planes(&self) -> bool {
-        let LossConfig { lovasz, semantic_affinity, geometric_affinity, .. } = self.config;
-        lovasz <= 0.0 && semantic_affinity <= 0.0 && geometric_affinity <= 0.0
+        self.config.by_planes()
     }
 
     /// What some planes along z, `range`, of one of `scales` scales add to [`Losses::total`]; all of them, where

@@ -7,6 +7,6 @@ pub(crate) mod weights;
 
 pub(crate) use lmscnet::SegmentationHead;
 pub use lmscnet::{LmscNet, LmscNetConfig};
-pub use network::{Learned, LossOf, Network, Passes};
+pub use network::{LOGIT_PLANES, Learned, LossOf, Network, Passes};
 pub use sscnet::{SscNet, SscNetConfig};
 pub use weights::WeightsInfo;

@@ -226,7 +226,7 @@ pub struct Learned {
 
 /// Planes of logits that exist at the same time where a loss is taken by planes. Fixed, so that sums do not depend on the
 /// memory there is.
-const LOGIT_PLANES: usize = 4;
+pub const LOGIT_PLANES: usize = 4;
 
 type RunHeads<M> = fn(&mut Tape<'_, M>, Var) -> Result<Vec<Head<M>>>;
 

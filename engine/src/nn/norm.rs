@@ -100,7 +100,7 @@ fn trains(layer: &BatchNorm, x: &Tensor<5>, pass: &Pass) -> bool {
 
 /// Running mean and variance, `[C]`.
 fn running(layer: &BatchNorm, x: &Tensor<5>) -> [Tensor<1>; 2] {
-    [&layer.running_mean, &layer.running_var].map(|state| state.value().to_device(&x.device()))
+    [&layer.running_mean, &layer.running_var].map(|state| state.value_sync().to_device(&x.device()))
 }
 
 /// Mixes the batch's moments, `[2, C]` without gradient, into the running ones, when the step counts.

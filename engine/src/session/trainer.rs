@@ -74,7 +74,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let planning = Planning::new(&config.memory, config.memory.budget.parse::<Budget>()?.bytes(&device)?)?;
     let splits = data::open(&config.data, &config.grid, config.seed)?.for_input(config.input);
     let (channels, classes) = (config.input.channels(), splits.training.labels().len());
-    let work = fits::Work::Training { batch: config.steps.batch, workers: config.data.workers };
+    let work = fits::Work::Training(fits::Training::new(&config));
     fits::check(&device, &config.grid, channels, classes, work)?;
     let mut network = match plan {
         Plan::Fresh(_) => fresh_network(&config, classes, &device)?,
@@ -156,6 +156,9 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     };
     let mut learner = learner(network, &state, checkpoint, &device)?;
     learner.planning = planning;
+    if let Some(notice) = learner.split_notice(config.steps.batch) {
+        outbox.warn(notice);
+    }
     let loader = loader(&splits, &state)?;
     leave_to_loader(&mut learner, &loader, &device, controls);
     gpu::heed_fail_request()?;

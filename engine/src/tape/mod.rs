@@ -11,6 +11,7 @@ mod gradients;
 mod pass;
 mod plan;
 mod simulate;
+mod slabs;
 mod stored;
 mod trace;
 
@@ -19,7 +20,7 @@ use std::rc::Rc;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Slice, Tensor};
+use burn::tensor::{Device, Tensor};
 
 use crate::gpu::{Request, request};
 use crate::ops::{hollow, inject};
@@ -30,6 +31,7 @@ pub use plan::{Strategy, least, solve};
 pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
 pub use trace::{Lap, LossRun, SegmentRun, Summit, Trace};
 
+use slabs::{Slabs, slab};
 use stored::Stored;
 use trace::Watch;
 
@@ -167,7 +169,7 @@ type Run<'n, M> = Box<dyn Fn(&M, &mut Pass, Vec<Value>) -> Result<Vec<Value>> + 
 
 /// What the backward pass of a segment starts from.
 enum Held<'n, M> {
-    /// Inputs and outputs with the graph between them. `None`: an addend. The outputs are hollow: their values live only as
+    /// Inputs and outputs with the graph between them. `None`: an addend, or nothing before it learns. The outputs are hollow: their values live only as
     /// long as somebody needs them.
     Graph { leaves: Vec<Option<Value>>, outputs: Vec<Value> },
     /// Inputs without autodiff, and how to go on from there.
@@ -187,12 +189,13 @@ struct Record<'n, M> {
 }
 
 /// See the module.
-pub struct Tape<'n, M> {
+pub struct Tape<'n, M: Module> {
     network: &'n M,
     learning: Option<Learning<'n, M>>,
 }
 
-struct Learning<'n, M> {
+struct Learning<'n, M: Module> {
+    network: &'n M,
     /// The network without gradients of its own: shares its tensors and running statistics.
     frozen: M,
     modes: Vec<Mode>,
@@ -205,6 +208,8 @@ struct Learning<'n, M> {
     parameter_gradient_bytes: u64,
     updates: Updates,
     watch: Watch,
+    /// Whether the backward pass came to its end.
+    finished: bool,
 }
 
 /// The last layer of a network, from features to logits, which a loss can take a few planes at a time.
@@ -252,6 +257,8 @@ impl<'n, M: Module> Tape<'n, M> {
         // have none anywhere.
         network.visit(&mut Touch);
         let learning = Learning {
+            network,
+            finished: false,
             frozen: network.clone().no_grad(),
             modes: how.modes.to_vec(),
             precision: how.precision,
@@ -302,7 +309,7 @@ impl<'n, M: Module> Tape<'n, M> {
             let values = values.try_into().expect("as many values as inputs");
             run(network, pass, values).map(Vec::from)
         });
-        let outputs = learning.segment(self.network, name, inputs.into(), run)?;
+        let outputs = learning.segment(name, inputs.into(), run)?;
         Ok(outputs.try_into().unwrap_or_else(|_| unreachable!("as many variables as outputs")))
     }
 
@@ -325,9 +332,7 @@ impl<'n, M: Module> Tape<'n, M> {
         factor: f64,
         loss: &mut dyn FnMut(Value, std::ops::Range<usize>) -> Result<Tensor<1>>,
     ) -> Result<Tensor<1>> {
-        let network = self.network;
-        let learning = self.learning.as_mut().expect("a tape that learns");
-        learning.loss(network, head, planes, factor, loss)
+        self.learning.as_mut().expect("a tape that learns").loss(head, planes, factor, loss)
     }
 
     /// Goes back through all segments. The network is as it was before: what its layers note on the way is handed out.
@@ -338,7 +343,7 @@ impl<'n, M: Module> Tape<'n, M> {
     /// # Panics
     /// On a tape that only runs.
     pub fn backward(self) -> Result<Gathered> {
-        self.learning.expect("a tape that learns").backward(self.network)
+        self.learning.expect("a tape that learns").backward()
     }
 }
 
@@ -360,7 +365,7 @@ impl<'n, M: Module> Learning<'n, M> {
         Var { value, slot: Some(Rc::new(Slot { id, tracked, gradient: RefCell::new(None) })) }
     }
 
-    fn segment(&mut self, network: &M, name: &str, inputs: Vec<Input>, run: Run<'n, M>) -> Result<Vec<Var>> {
+    fn segment(&mut self, name: &str, inputs: Vec<Input>, run: Run<'n, M>) -> Result<Vec<Var>> {
         request(Request::Forward, name)?;
         let index = self.records.len();
         let mode = self.modes.get(index).copied().unwrap_or(self.precision.mode());
@@ -383,10 +388,11 @@ impl<'n, M: Module> Learning<'n, M> {
                     if slot.tracked && !addend { value.require_grad() } else { value }
                 });
                 let leaves: Vec<Value> = leaves.collect();
-                let kept = slots.iter().zip(&leaves).map(|((_, addend), leaf)| (!addend).then(|| leaf.clone()));
+                let has_gradient = |(slot, addend): &(Rc<Slot>, bool)| slot.tracked && !addend;
+                let kept = slots.iter().zip(&leaves).map(|(slot, leaf)| has_gradient(slot).then(|| leaf.clone()));
                 let kept = kept.collect();
                 let mut pass = Pass::kept(self.frozen_statistics);
-                let outputs = run(network, &mut pass, leaves)?;
+                let outputs = run(self.network, &mut pass, leaves)?;
                 self.updates.append(pass.take_updates());
                 let values: Vec<Value> = outputs.iter().map(|output| output.clone().without_autodiff()).collect();
                 let outputs = outputs.into_iter().map(hollow).collect();
@@ -420,7 +426,6 @@ impl<'n, M: Module> Learning<'n, M> {
 
     fn loss(
         &mut self,
-        network: &M,
         head: Head<M>,
         planes: usize,
         factor: f64,
@@ -433,15 +438,15 @@ impl<'n, M: Module> Learning<'n, M> {
         let whole = planes >= count;
         self.watch.begin(self.waiting_bytes());
         let mut total: Option<Tensor<1>> = None;
-        let mut gradient = (!whole && slot.tracked).then(|| features.zeros_like());
+        let mut gradient = Slabs::new(if whole { 0 } else { classifier.halo });
         for start in (0..count).step_by(planes.clamp(1, count.max(1))) {
             request(Request::Loss, "loss")?;
             let end = (start + planes).min(count);
-            let (slab, from) = if whole { (features.clone(), 0) } else { slab(&features, start, end, classifier.halo) };
+            let slab = if whole { features.clone() } else { slab(&features, start, end, classifier.halo) };
             let leaf = slab.autodiff();
             let leaf = if slot.tracked { leaf.require_grad() } else { leaf };
             let which = if whole { Planes::All } else { Planes::Some };
-            let logits = (classifier.run)(network, leaf.clone(), which)?;
+            let logits = (classifier.run)(self.network, leaf.clone(), which)?;
             let part = loss(logits, start * classifier.scale..end * classifier.scale)?;
             let value = part.clone().without_autodiff();
             total = Some(match total {
@@ -451,15 +456,13 @@ impl<'n, M: Module> Learning<'n, M> {
             let root = if factor == 1.0 { part } else { part.mul_scalar(factor) };
             let mut gradients = root.backward();
             if let Some(found) = slot.tracked.then(|| leaf.grad_remove(&mut gradients)).flatten() {
-                gradient = Some(match gradient {
-                    Some(sum) => add_planes(sum, found, from, classifier.halo),
-                    None => found,
-                });
+                gradient.add(found);
             }
-            self.parameter_gradient_bytes += gradients::collect(network, gradients, &mut self.gradients);
+            self.parameter_gradient_bytes += gradients::collect(self.network, gradients, &mut self.gradients);
         }
+        // Before its gradient is put together, which needs as much.
         drop(features);
-        if let Some(gradient) = gradient {
+        if let Some(gradient) = gradient.joined() {
             slot.add(gradient);
         }
         self.watch.loss(slot.id);
@@ -473,7 +476,7 @@ impl<'n, M: Module> Learning<'n, M> {
         waiting + self.parameter_gradient_bytes
     }
 
-    fn backward(mut self, network: &M) -> Result<Gathered> {
+    fn backward(mut self) -> Result<Gathered> {
         while let Some(Record { index, inputs, outputs, held }) = self.records.pop() {
             let upstream: Vec<Option<Value>> = outputs.iter().map(|slot| slot.gradient.take()).collect();
             let Some(first) = upstream.first() else { continue };
@@ -498,7 +501,7 @@ impl<'n, M: Module> Learning<'n, M> {
                                 let leaf = value.into_value().autodiff();
                                 let leaf = if slot.tracked { leaf.require_grad() } else { leaf };
                                 given.push(leaf.clone());
-                                leaves.push(Some(leaf));
+                                leaves.push(slot.tracked.then_some(leaf));
                             }
                             HeldInput::Addend(dims) => {
                                 // Its value is of no use to the derivative; a view of one zero takes no memory.
@@ -511,7 +514,7 @@ impl<'n, M: Module> Learning<'n, M> {
                     }
                     pass.again();
                     self.seed_segment(index);
-                    let outputs = run(network, &mut pass, given)?;
+                    let outputs = run(self.network, &mut pass, given)?;
                     self.watch.again(index);
                     (leaves, outputs)
                 }
@@ -531,19 +534,19 @@ impl<'n, M: Module> Learning<'n, M> {
             // The outputs are gone: what is in use now is what the segment's graph holds.
             self.watch.begin(gradient_bytes);
             let mut gradients = root.backward();
-            for ((slot, addend), leaf) in inputs.iter().zip(leaves) {
-                if let Some(leaf) = leaf.filter(|_| slot.tracked && !addend)
-                    && let Some(gradient) = leaf.grad_remove(&mut gradients)
-                {
-                    drop(leaf);
+            for ((slot, _), leaf) in inputs.iter().zip(leaves) {
+                // The value is of no use any more, and its place may be needed for the sum.
+                if let Some(gradient) = leaf.and_then(|leaf| leaf.grad_remove(&mut gradients)) {
                     slot.add(gradient);
                 }
             }
-            self.parameter_gradient_bytes += gradients::collect(network, gradients, &mut self.gradients);
+            self.parameter_gradient_bytes += gradients::collect(self.network, gradients, &mut self.gradients);
             self.watch.backward(index);
         }
+        self.finished = true;
         let (trace, summit) = self.watch.finish();
-        Ok(Gathered { gradients: self.gradients, updates: self.updates, trace, summit })
+        let (gradients, updates) = (std::mem::take(&mut self.gradients), std::mem::take(&mut self.updates));
+        Ok(Gathered { gradients, updates, trace, summit })
     }
 
     /// Before each run of a segment.
@@ -554,37 +557,12 @@ impl<'n, M: Module> Learning<'n, M> {
     }
 }
 
-/// Planes `start - halo..end + halo` along z, zeros beyond the grid, and the first of them, which may be negative.
-fn slab(features: &Value, start: usize, end: usize, halo: usize) -> (Value, isize) {
-    let [batch, channels, count, x, y] = features.dims();
-    let from = start as isize - halo as isize;
-    let (first, last) = (start.saturating_sub(halo), (end + halo).min(count));
-    let inside = features.clone().slice_dim(2, first..last);
-    let device = features.device();
-    let zeros = |planes: usize| Tensor::<5>::zeros([batch, channels, planes, x, y], (&device, features.dtype()));
-    let missing_before = (first as isize - from) as usize;
-    let missing_after = end + halo - last;
-    let mut parts = Vec::with_capacity(3);
-    if missing_before > 0 {
-        parts.push(zeros(missing_before));
+impl<M: Module> Drop for Learning<'_, M> {
+    fn drop(&mut self) {
+        // A panic may come from a device that does nothing any more.
+        if !self.finished && !std::thread::panicking() {
+            self.records.clear();
+            gradients::forget_graphs(self.network);
+        }
     }
-    parts.push(inside);
-    if missing_after > 0 {
-        parts.push(zeros(missing_after));
-    }
-    let whole = if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, 2) };
-    (whole, from)
-}
-
-/// `sum` with the planes of `found`, which begin at plane `from` and may stick out by `halo`, added.
-fn add_planes(sum: Value, found: Value, from: isize, halo: usize) -> Value {
-    let [batch, channels, count, x, y] = sum.dims();
-    let planes = found.dims()[2];
-    let skip = (-from).max(0) as usize;
-    let (first, last) = ((from + skip as isize) as usize, ((from + planes as isize) as usize).min(count));
-    debug_assert!(skip <= halo && last > first);
-    let found = found.slice_dim(2, skip..skip + last - first);
-    let range = [0..batch, 0..channels, first..last, 0..x, 0..y].map(Slice::from);
-    let added = sum.clone().slice(range.clone()) + found;
-    sum.slice_assign(range, added)
 }

@@ -180,7 +180,7 @@ impl Watch {
         }
     }
 
-    pub fn finish(mut self) -> (Option<Trace>, Summit) {
+    pub fn finish(&mut self) -> (Option<Trace>, Summit) {
         (self.trace.take(), std::mem::take(&mut self.summit))
     }
 }

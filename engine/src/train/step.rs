@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor};
 use burn::optim::GradientsAccumulator;
 use burn::tensor::Device;
 use occam_scene::{GridSpec, downscale_target};
@@ -216,8 +216,12 @@ impl Learner {
         Ok(())
     }
 
-    /// Loss and gradients of the effective batch, micro-batch by micro-batch; `None` without samples.
-    fn learn(&self, batches: &[Batch], between: &mut dyn FnMut() -> Result<()>) -> Result<Option<Learned>> {
+    /// Loss and gradients of the effective batch, micro-batch by micro-batch, as [`Learner::step`] takes them; `None` without
+    /// samples.
+    ///
+    /// # Errors
+    /// Those of `between`, of the network and of the gate.
+    pub fn learn(&self, batches: &[Batch], between: &mut dyn FnMut() -> Result<()>) -> Result<Option<Learned>> {
         let levels: Vec<Level> = self.network.scales().iter().map(|scale| self.level(batches, *scale)).collect();
         let samples = batches.iter().map(Batch::len).sum::<usize>() as f64;
         let mut accumulator = GradientsAccumulator::new();
@@ -303,6 +307,26 @@ impl Learner {
         self.optimizer.read_back()
     }
 
+    /// What a step of batches of `samples` in parts does not keep equal to one at once, in one line; `None` where nothing.
+    pub fn split_notice(&self, samples: usize) -> Option<String> {
+        let size = self.micro_batch;
+        if size == 0 || size >= samples {
+            return None;
+        }
+        let mut apart = Vec::new();
+        if !self.frozen_statistics && has_statistics(&self.network) {
+            apart.push(
+                "batch normalization takes the statistics of each part (model.frozen_statistics = true keeps gradients \
+                 equal)",
+            );
+        }
+        if !self.losses.by_planes() {
+            apart.push("Lovász and the affinity losses look at each part by itself");
+        }
+        let what = format!("batches of {samples} go through the network {size} at a time");
+        (!apart.is_empty()).then(|| format!("{what}: {}", apart.join("; ")))
+    }
+
     /// The network as it predicts: batch normalization by its running statistics, no autodiff.
     pub fn valid(&self) -> Network {
         self.network.valid()
@@ -335,4 +359,17 @@ fn micro_batches(batches: &[Batch], size: usize) -> Vec<(usize, Range<usize>)> {
         (0..len).step_by(size.max(1)).map(move |start| (place, start..(start + size).min(len))).collect::<Vec<_>>()
     };
     batches.iter().enumerate().flat_map(of_batch).collect()
+}
+
+/// Whether a network has layers that take statistics of a batch.
+fn has_statistics(network: &Network) -> bool {
+    struct Find(bool);
+    impl ModuleVisitor for Find {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.0 |= name == "running_mean";
+        }
+    }
+    let mut find = Find(false);
+    network.visit(&mut find);
+    find.0
 }

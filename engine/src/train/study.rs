@@ -117,7 +117,10 @@ pub fn study(config: &TrainConfig, from: Option<[usize; 3]>, progress: ProgressF
         study.plan(config, &profile, fixed_bytes)?;
         return Ok(study);
     }
-    let work = fits::Work::Training { batch: study.samples, workers: config.data.workers };
+    let samples = study.samples;
+    let training =
+        fits::Training { batch: samples, accumulate: 1, micro_batch: samples, ..fits::Training::new(config) };
+    let work = fits::Work::Training(training);
     fits::check(&device, &config.grid, config.input.channels(), classes, work)?;
     tell(progress, "loading a batch", 0, 1)?;
     let batch = {
