@@ -82,7 +82,7 @@ fn a_run_survives_refused_requests_and_a_lost_device_with_equal_weights() {
     let step = made[2] - made[1];
     let expected = trained(&whole);
 
-    // Before the forward pass, in it, in the backward pass, and near the end, where the optimizer asks.
+    // Before the forward pass, further on in it, in the loss, and near the end.
     let places = [1, step / 4, step / 2, step * 9 / 10];
     let (refused, warnings) = run(config(folder.path(), "refused"), |step| gpu::fail_request(Some(places[step - 1])));
     println!("{step} requests in a step; {warnings:#?}");

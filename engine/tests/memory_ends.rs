@@ -192,7 +192,7 @@ fn a_step_that_never_fits_ends_the_run_with_its_last_checkpoint() {
     }
     let text = error.to_string();
     assert!(error.exit_code() == 3 && text.starts_with("step 2: ") && !text.contains('\n'), "{text}");
-    let places = ["The run is saved in", "f16", "recompute", "steps.batch", "data.workers", "grid"];
+    let places = ["The run is saved in", "f16", "memory.recompute", "steps.batch", "data.workers", "grid"];
     assert!(places.map(|word| text.find(word).unwrap_or_else(|| panic!("{word}: {text}"))).is_sorted(), "{text}");
     let state = checkpoint::read_state(&saved).unwrap();
     assert_eq!((state.step, state.micro_batch), (1, 0));
