@@ -10,6 +10,7 @@ use burn::tensor::{Device, Tensor};
 use occam_scene::error::Place;
 
 use super::lmscnet::{LmscNet, LmscNetConfig};
+use super::scpnet::{ScpNet, ScpNetConfig, WIDTH};
 use super::sscnet::{SscNet, SscNetConfig};
 use super::weights::{self, WeightsFile, WeightsInfo};
 use crate::nn::Init;
@@ -23,11 +24,12 @@ use crate::{Error, Result};
 pub enum Network {
     LmscNet(LmscNet),
     SscNet(SscNet),
+    ScpNet(ScpNet),
 }
 
 impl Network {
     /// Names that [`Network::new`] knows.
-    pub const NAMES: [&str; 3] = ["lmscnet-ss", "lmscnet", "sscnet"];
+    pub const NAMES: [&str; 4] = ["lmscnet-ss", "lmscnet", "sscnet", "scpnet-dense"];
 
     /// # Errors
     /// [`Error::Usage`] for a name that is none of [`Network::NAMES`], with the nearest of them.
@@ -55,6 +57,10 @@ impl Network {
                 Ok(Self::LmscNet(config.init(&mut init)?))
             }
             "sscnet" => Ok(Self::SscNet(SscNetConfig { counts, channels, classes }.init(&mut init)?)),
+            "scpnet-dense" => {
+                let config = ScpNetConfig { counts, channels, classes, width: WIDTH };
+                Ok(Self::ScpNet(config.init(&mut init)?))
+            }
             _ => Err(unknown(name)),
         }
     }
@@ -65,6 +71,7 @@ impl Network {
             Self::LmscNet(network) if network.scales().len() == 1 => "lmscnet-ss",
             Self::LmscNet(_) => "lmscnet",
             Self::SscNet(_) => "sscnet",
+            Self::ScpNet(_) => "scpnet-dense",
         }
     }
 
@@ -87,6 +94,7 @@ impl Network {
         match self {
             Self::LmscNet(network) => logits(network, LmscNet::run, features),
             Self::SscNet(network) => logits(network, SscNet::run, features),
+            Self::ScpNet(network) => logits(network, ScpNet::run, features),
         }
     }
 
@@ -101,6 +109,7 @@ impl Network {
         match self {
             Self::LmscNet(network) => learn(network, LmscNet::run, features, passes, loss),
             Self::SscNet(network) => learn(network, SscNet::run, features, passes, loss),
+            Self::ScpNet(network) => learn(network, ScpNet::run, features, passes, loss),
         }
     }
 
@@ -113,6 +122,7 @@ impl Network {
         match self {
             Self::LmscNet(network) => network.set_class_bias(&logits),
             Self::SscNet(network) => network.set_class_bias(&logits),
+            Self::ScpNet(network) => network.set_class_bias(&logits),
         }
     }
 
@@ -120,7 +130,7 @@ impl Network {
     pub fn scales(&self) -> &'static [usize] {
         match self {
             Self::LmscNet(network) => network.scales(),
-            Self::SscNet(_) => &[1],
+            Self::SscNet(_) | Self::ScpNet(_) => &[1],
         }
     }
 
@@ -172,6 +182,7 @@ impl Network {
         match self {
             Self::LmscNet(_) => &LmscNet::ORIGINAL_NAMES,
             Self::SscNet(_) => &[],
+            Self::ScpNet(_) => &ScpNet::ORIGINAL_NAMES,
         }
     }
 }
@@ -258,10 +269,12 @@ fn learn<M: Module>(
 }
 
 fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {
-    match LmscNet::recognise(file)? {
-        Some(info) => Ok(Some(info)),
-        None => SscNet::recognise(file),
+    for recognise in [LmscNet::recognise, SscNet::recognise, ScpNet::recognise] {
+        if let Some(info) = recognise(file)? {
+            return Ok(Some(info));
+        }
     }
+    Ok(None)
 }
 
 /// Refuses a grid whose sides do not divide by `factor`; `why` begins the reason.

@@ -102,6 +102,15 @@ impl Init {
         self.draw_conv3d(&config)
     }
 
+    /// [`Init::conv3d_strided`] with stride 1 and without bias.
+    pub fn conv3d_bare(&mut self, channels_in: usize, channels_out: usize, kernel: usize) -> Conv3d {
+        let padding = kernel / 2;
+        let config = Conv3dConfig::new([channels_in, channels_out], [kernel; 3])
+            .with_padding(PaddingConfig3d::Explicit(padding, padding, padding))
+            .with_bias(false);
+        self.draw_conv3d(&config)
+    }
+
     fn draw_conv3d(&mut self, config: &Conv3dConfig) -> Conv3d {
         let mut conv = config.clone().with_initializer(Initializer::Zeros).init(&self.device);
         let [channels_in, channels_out] = config.channels;

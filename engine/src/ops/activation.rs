@@ -8,7 +8,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::wgpu::into_contiguous;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, Cube, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::element::{
@@ -41,6 +41,18 @@ const TASK: usize = 16 * BLOCK;
 pub fn relu<const D: usize>(x: Tensor<D>) -> Result<Tensor<D>> {
     gpu::check_dtype(&x.device(), &format_args!("relu of {:?}", x.dims()), x.dtype())?;
     Ok(Tensor::from_dispatch(Dispatch::relu_only(x.into_dispatch())))
+}
+
+/// One bit a value, where ReLU passes it or has passed it: 1 where `y` is above 0 or NaN, the same before and after ReLU.
+/// For [`relu_bits_apply`]; `y` is f32, or f16 where the device has it. Without autodiff.
+pub fn relu_bits<const D: usize>(y: Tensor<D>) -> Tensor<1, Int> {
+    Tensor::from_dispatch(Dispatch::relu_bits(y.into_dispatch()))
+}
+
+/// The gradient before a ReLU from that after it: as it is where its bit is set, else 0. In place on the CPU when nobody
+/// else holds `gradient`. Without autodiff.
+pub fn relu_bits_apply<const D: usize>(gradient: Tensor<D>, bits: Tensor<1, Int>) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::relu_bits_apply(gradient.into_dispatch(), bits.into_dispatch()))
 }
 
 /// Tensors of any shape, f32 or f16.

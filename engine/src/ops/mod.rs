@@ -32,7 +32,7 @@ mod voxel_encoder;
 pub mod voxelize;
 
 pub use self::gemm::{GemmOptions, Layout, gemm, gemm_error_bound};
-pub use activation::{Activation, relu};
+pub use activation::{Activation, relu, relu_bits, relu_bits_apply};
 pub use affine::affine;
 pub use conv::{conv, conv_norm, conv_norm_again, conv_transposed};
 pub use cross_entropy::cross_entropy;

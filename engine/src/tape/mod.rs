@@ -7,6 +7,7 @@
 //! the gradient of a segment's outputs in and adds up what comes out, in the same order, so that losses and gradients are
 //! equal bit for bit whatever is recomputed.
 
+mod by_hand;
 mod gradients;
 mod pass;
 mod plan;
@@ -26,11 +27,13 @@ use crate::gpu::{Request, request};
 use crate::ops::{hollow, inject};
 use crate::{Error, Result};
 
+pub use by_hand::{ByHand, Keeps, add_gradient};
 pub use pass::{Pass, Updates};
 pub use plan::{Strategy, least, solve};
 pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
 pub use trace::{Lap, LossRun, SegmentRun, Summit, Trace};
 
+use by_hand::Back;
 use slabs::{Slabs, slab};
 use stored::Stored;
 use trace::Watch;
@@ -174,6 +177,8 @@ enum Held<'n, M> {
     Graph { leaves: Vec<Option<Value>>, outputs: Vec<Value> },
     /// Inputs without autodiff, and how to go on from there.
     Inputs { values: Vec<HeldInput>, run: Run<'n, M>, pass: Pass },
+    /// What a backward pass that is written out holds, with it.
+    ByHand { mode: Mode, back: Back<'n, M> },
 }
 
 enum HeldInput {
@@ -490,6 +495,12 @@ impl<'n, M: Module> Learning<'n, M> {
             }
             let gradient_bytes = self.waiting_bytes() + upstream.iter().flatten().map(trace::bytes).sum::<u64>();
             let (leaves, outputs) = match held {
+                Held::ByHand { mode, back } => {
+                    let gradient = upstream.into_iter().next().flatten();
+                    let gradient = gradient.expect("one output, which has a gradient");
+                    self.backward_by_hand(index, &inputs, mode, back, gradient)?;
+                    continue;
+                }
                 Held::Graph { leaves, outputs } => (leaves, outputs),
                 Held::Inputs { values, run, mut pass } => {
                     request(Request::Recompute, self.watch.name(index))?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 
-use super::{Mode, Value};
+use super::{Keeps, Mode, Value};
 use crate::gpu;
 
 /// One stretch of work.
@@ -28,8 +28,10 @@ pub struct SegmentRun {
     pub inputs: Vec<(usize, bool)>,
     pub outputs: Vec<usize>,
     pub forward: Lap,
-    /// Of a recomputed one: its second run.
+    /// Of a recomputed one: its second run. None of one whose backward pass is written out, which has no run of its own for it.
     pub again: Option<Lap>,
+    /// Of one whose backward pass is written out.
+    pub by_hand: Option<Keeps>,
     pub backward: Lap,
 }
 
@@ -154,8 +156,15 @@ impl Watch {
         let forward = self.lap(Some(self.names.len() - 1), "forward");
         let Some(trace) = &mut self.trace else { return };
         let run =
-            SegmentRun { name: name.to_owned(), mode, inputs, outputs, forward, again: None, backward: Lap::default() };
+            SegmentRun { name: name.to_owned(), mode, inputs, outputs, forward, again: None, by_hand: None, backward: Lap::default() };
         trace.segments.push(run);
+    }
+
+    /// What the segment keeps where it is told to.
+    pub fn by_hand(&mut self, index: usize, keeps: Keeps) {
+        if let Some(trace) = &mut self.trace {
+            trace.segments[index].by_hand = Some(keeps);
+        }
     }
 
     pub fn again(&mut self, index: usize) {
