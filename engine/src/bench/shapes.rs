@@ -22,6 +22,7 @@ pub fn cases() -> Result<Vec<Case>> {
     sscnet(&mut table, [64, 64, 16], 12, false)?;
     sscnet(&mut table, [128, 128, 16], 20, true)?;
     sscnet(&mut table, [256, 256, 32], 20, true)?;
+    scpnet(&mut table, [32, 32, 16], true)?;
     unet(&mut table)?;
     for rows in [30_000, 130_000] {
         points(&mut table, rows);
@@ -167,6 +168,18 @@ fn sscnet(table: &mut Table, [x, y, z]: [usize; 3], classes: usize, extended: bo
     table.add("deconv_classes", Operation::ConvTransposed { geometry, planes: false }, &CONVOLUTION);
     let [d, h, w] = scale(2);
     table.add("pool", Operation::MaxPool { shape: [1, 32, d, h, w], window: [2; 3] }, &FUSED);
+    Ok(())
+}
+
+/// SCPNet's completion block (`models/scpnet/`): what a kernel costs a product should not grow with it. Layers over
+/// concatenated tensors run as sums of parts, which have the shapes of the others.
+fn scpnet(table: &mut Table, [x, y, z]: [usize; 3], extended: bool) -> Result<()> {
+    table.begin(format!("scpnet-dense {x}x{y}x{z}"), extended);
+    table.conv3d("embed", [1, 32], [z, x, y], 1, 1, 1)?;
+    table.conv3d("a_conv2", [32, 32], [z, x, y], 3, 1, 1)?;
+    table.conv3d("a_conv3", [32, 32], [z, x, y], 5, 1, 1)?;
+    table.conv3d("a_conv4", [32, 32], [z, x, y], 7, 1, 1)?;
+    table.conv3d("ch_conv1", [32, 32], [z, x, y], 1, 1, 1)?;
     Ok(())
 }
 

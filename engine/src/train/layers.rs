@@ -15,6 +15,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("demo", include_str!("../../../assets/presets/demo.toml")),
     ("carla-sc", include_str!("../../../assets/presets/carla-sc.toml")),
     ("own-scans", include_str!("../../../assets/presets/own-scans.toml")),
+    ("scpnet-dense", include_str!("../../../assets/presets/scpnet-dense.toml")),
     ("semantic-kitti", include_str!("../../../assets/presets/semantic-kitti.toml")),
     ("semantic-kitti-small", include_str!("../../../assets/presets/semantic-kitti-small.toml")),
     ("tiny", include_str!("../../../assets/presets/tiny.toml")),

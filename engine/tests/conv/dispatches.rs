@@ -81,6 +81,13 @@ fn sscnet() -> Vec<Layer> {
     layers
 }
 
+/// SCPNet's completion block (arXiv 2303.06884) on as many, as sums of parts of 32 channels.
+fn scpnet() -> Vec<Layer> {
+    let sides = [32, 256, 256];
+    let part = |kernel: usize| -> Layer { ([32, 32], sides, [kernel; 3], [1; 3], [kernel / 2; 3], [1; 3]) };
+    vec![pointwise(1, 32, sides), part(3), part(5), part(7), part(1), pointwise(32, 20, sides)]
+}
+
 fn geometry(batch: usize, (channels, sides_in, kernel, stride, padding, dilation): Layer) -> ConvGeometry {
     let sides_out = std::array::from_fn(|axis| {
         (sides_in[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1) / stride[axis] + 1
@@ -106,8 +113,8 @@ fn products(geometry: &ConvGeometry) -> u64 {
 
 #[test]
 fn no_dispatch_takes_100_ms_at_1_tflops_and_25_gbps() {
-    let layers = [lmscnet(), sscnet()].concat();
-    assert_eq!(layers.len(), 20 + 4 * 8 + 16);
+    let layers = [lmscnet(), sscnet(), scpnet()].concat();
+    assert_eq!(layers.len(), 20 + 4 * 8 + 16 + 6);
     // The 393,128 parameters of the published LMSCNet, less 664 biases of the U-Net and 124 biases and norms a head.
     let weights = |(channels, _, kernel, ..): &Layer| channels.iter().chain(kernel).product::<usize>();
     assert_eq!(lmscnet().iter().map(weights).sum::<usize>(), 393_128 - 664 - 4 * 124);
