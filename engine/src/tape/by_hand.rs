@@ -54,12 +54,16 @@ pub trait ByHand<M, const I: usize> {
 
 /// What a segment holds when it keeps, above what it holds when it recomputes. Counted, not measured: a segment whose
 /// backward pass is written out never holds as much while it recomputes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Keeps {
     /// From its forward to its backward pass.
     pub bytes: u64,
+    /// At the peak of its forward pass.
+    pub forward_bytes: u64,
     /// At the peak of its backward pass.
-    pub peak_bytes: u64,
+    pub backward_bytes: u64,
+    /// Of the time of its forward pass, the share that it saves in the backward pass.
+    pub saves: f64,
 }
 
 pub(super) type Back<'n, M> = Box<dyn FnOnce(&M, Value, &mut GradientsParams) -> Result<Vec<Option<Value>>> + 'n>;

@@ -1,6 +1,6 @@
 //! What a step would take with other modes than those it was measured with.
 
-use super::{Lap, Mode, Trace};
+use super::{Lap, Mode, SegmentRun, Trace};
 use crate::{Error, Result};
 
 /// What a measured step says about every way to take it.
@@ -92,19 +92,29 @@ impl Profile {
         let above = |bytes: u64| bytes.saturating_sub(fixed_bytes);
         let mut segments = Vec::with_capacity(trace.segments.len());
         for run in &trace.segments {
+            if let Some(keeps) = run.by_hand {
+                segments.push(Segment {
+                    name: run.name.clone(),
+                    kept_bytes: keeps.bytes,
+                    fan_in: run.inputs.len(),
+                    fan_out: fan_out(trace, run),
+                    forward: counted(above(run.forward.peak_bytes), keeps.forward_bytes),
+                    backward: counted(above(run.backward.peak_bytes), keeps.backward_bytes),
+                    again_ms: run.forward.ms * keeps.saves,
+                });
+                continue;
+            }
             let again = run.again.ok_or_else(|| {
                 Error::Failed(format!("the trace of segment {:?} has no second run: nothing can be planned", run.name))
             })?;
             let (forward, backward) = (above(run.forward.peak_bytes), above(run.backward.peak_bytes));
             // The run of a segment that keeps is like the second one of a segment that recomputes, with its outputs.
             let graph = again.peak_bytes.saturating_sub(again.before_bytes);
-            let goes_into = |inputs: &[(usize, bool)]| inputs.iter().filter(|(v, _)| run.outputs.contains(v)).count();
-            let losses = trace.losses.iter().filter(|loss| run.outputs.contains(&loss.input)).count();
             segments.push(Segment {
                 name: run.name.clone(),
                 kept_bytes: kept_bytes(&again, &run.backward),
                 fan_in: run.inputs.len(),
-                fan_out: trace.segments.iter().map(|other| goes_into(&other.inputs)).sum::<usize>() + losses,
+                fan_out: fan_out(trace, run),
                 forward: Peaks { keep: forward.max(above(run.forward.before_bytes) + graph), recompute: forward },
                 backward: Peaks { keep: backward, recompute: backward.max(above(again.peak_bytes)) },
                 again_ms: again.ms,
@@ -194,6 +204,17 @@ impl Profile {
     }
 }
 
+/// Peaks of a segment that counts what it holds more when it keeps.
+fn counted(recompute: u64, more: u64) -> Peaks {
+    Peaks { keep: recompute + more, recompute }
+}
+
+/// Times that the outputs of a segment go into something.
+fn fan_out(trace: &Trace, run: &SegmentRun) -> usize {
+    let into = trace.segments.iter().flat_map(|other| &other.inputs).map(|(value, _)| value);
+    into.chain(trace.losses.iter().map(|loss| &loss.input)).filter(|value| run.outputs.contains(value)).count()
+}
+
 /// What the second run of a segment left for its backward pass, which begins when its outputs are gone.
 fn kept_bytes(again: &Lap, backward: &Lap) -> u64 {
     backward.before_bytes.saturating_sub(again.before_bytes)
@@ -218,6 +239,7 @@ mod tests {
             outputs: vec![output],
             forward,
             again: Some(again),
+            by_hand: None,
             backward,
         };
         // In use before "a": the input. The second run leaves its output and a graph of 5 bytes, of which the backward pass

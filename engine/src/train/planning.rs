@@ -360,6 +360,7 @@ mod tests {
             outputs: vec![values[1]],
             forward: lap(10, 20, ms),
             again: Some(lap(20, 20 + kept, ms)),
+            by_hand: None,
             backward: lap(20 + kept, peak, 2.0 * ms),
         };
         Trace {

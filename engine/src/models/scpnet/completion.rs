@@ -212,7 +212,7 @@ impl ByHand<ScpNet, 1> for Completion {
     fn keeps(&self, network: &ScpNet, [features]: [[usize; 5]; 1], size: usize) -> Keeps {
         let [batch, _, z, x, y] = features;
         let unit = (batch * network.width() * z * x * y * size) as u64;
-        // x1 to x7; at the peak x1 and x2 beside what is there while they are made again.
-        Keeps { bytes: JOINED as u64 * unit, peak_bytes: 2 * unit }
+        // x1 to x7. Forward x1, x5 and x6 stay beside what lives at the peak, back x1 and x2 do.
+        Keeps { bytes: JOINED as u64 * unit, forward_bytes: 3 * unit, backward_bytes: 2 * unit, saves: 1.0 }
     }
 }
