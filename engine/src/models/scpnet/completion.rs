@@ -133,13 +133,12 @@ impl ByHand<ScpNet, 1> for Completion {
 
         // The joining layer reads all, from first to last, and of x5 to x7 nothing else does.
         let keep = paths.is_some();
-        let (mut x1, near, mut far) = match paths {
-            Some([x1, x2, x3, x4, x5, x6, x7]) => (Some(x1), [x2, x3, x4], [Some(x5), Some(x6), Some(x7)]),
-            None => {
-                let x1 = layers.x1(&features)?;
-                let near = [layers.x_near(0, &x1)?, layers.x_near(1, &x1)?, layers.x_near(2, &x1)?];
-                (Some(x1), near, [None, None, None])
-            }
+        let (mut x1, near, mut far) = if let Some([x1, x2, x3, x4, x5, x6, x7]) = paths {
+            (Some(x1), [x2, x3, x4], [Some(x5), Some(x6), Some(x7)])
+        } else {
+            let x1 = layers.x1(&features)?;
+            let near = [layers.x_near(0, &x1)?, layers.x_near(1, &x1)?, layers.x_near(2, &x1)?];
+            (Some(x1), near, [None, None, None])
         };
         let mut join = Vec::with_capacity(JOINED);
         for (index, x) in x1.iter().chain(&near).enumerate() {
