@@ -100,7 +100,7 @@ impl<'n, M: Module> Learning<'n, M> {
         request(Request::Forward, name)?;
         let index = self.records.len();
         let mode = self.modes.get(index).copied().unwrap_or(self.precision.mode());
-        self.watch.begin();
+        self.watch.begin(self.waiting_bytes());
         let mut slots = Vec::with_capacity(I);
         let inputs = inputs.map(|input| {
             let (var, addend) = match input {
@@ -144,7 +144,8 @@ impl<'n, M: Module> Learning<'n, M> {
             request(Request::Recompute, self.watch.name(index))?;
         }
         request(Request::Gradient, self.watch.name(index))?;
-        self.watch.begin();
+        let gradient_bytes = self.waiting_bytes() + super::trace::bytes(&gradient);
+        self.watch.begin(gradient_bytes);
         let gradients = back(&self.frozen.valid(), gradient, &mut self.gradients)?;
         for ((slot, addend), gradient) in inputs.iter().zip(gradients) {
             if let Some(gradient) = gradient.filter(|_| slot.tracked && !addend) {
