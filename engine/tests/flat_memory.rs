@@ -27,7 +27,7 @@ fn records(device: &str, steps: usize) -> Vec<StepRecord> {
     let last = session.events.iter().find(|event| matches!(event, Event::Done(_) | Event::Failed(_)));
     assert!(matches!(last, Some(Event::Done(_))), "{last:?}");
     let history = session.history.lock().unwrap();
-    history.steps.iter().cloned().collect()
+    history.steps.clone()
 }
 
 /// Least of some steps: the loader makes batches beside the steps, which come and go.

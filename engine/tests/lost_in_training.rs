@@ -53,7 +53,7 @@ fn run(config: TrainConfig, mut before: impl FnMut(usize)) -> (Summary, Vec<Stri
                     _ => {}
                 }
             }
-            assert!(began.elapsed() < Duration::from_secs(300), "step {step} does not end: {warnings:?}");
+            assert!(began.elapsed() < Duration::from_mins(5), "step {step} does not end: {warnings:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

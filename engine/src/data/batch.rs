@@ -43,6 +43,7 @@ impl Batch {
     }
 
     /// Some of the samples, with their targets.
+    #[must_use]
     pub fn part(&self, samples: Range<usize>) -> Self {
         let points = self.offsets[samples.start]..self.offsets[samples.end];
         let voxels = self.targets.len() / self.len().max(1);

@@ -70,13 +70,12 @@ pub fn reset_peak() {
 
 /// Starts a stretch of work whose own peak [`lap_peak`] gives. Longer peaks go on: those of the step and of the run.
 pub fn start_lap(device: &Device) {
-    match gpu_in_use(device) {
-        Some(in_use) => GPU_SAMPLES.start_lap(in_use),
-        None => {
-            let lap = LAP.swap(IN_USE.load(Relaxed), Relaxed);
-            STEP.fetch_max(lap, Relaxed);
-            PEAK.fetch_max(lap, Relaxed);
-        }
+    if let Some(in_use) = gpu_in_use(device) {
+        GPU_SAMPLES.start_lap(in_use);
+    } else {
+        let lap = LAP.swap(IN_USE.load(Relaxed), Relaxed);
+        STEP.fetch_max(lap, Relaxed);
+        PEAK.fetch_max(lap, Relaxed);
     }
 }
 

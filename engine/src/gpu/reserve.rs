@@ -199,6 +199,8 @@ fn give_back() {
         // SAFETY: whoever swaps the pointer out owns the block; `set_aside` wrote its size into its first word and made it
         // with this layout.
         unsafe {
+            // Aligned for a word by its layout.
+            #[allow(clippy::cast_ptr_alignment)]
             let bytes = block.cast::<u64>().read();
             if let Some(layout) = layout(bytes) {
                 System.dealloc(block, layout);
@@ -219,6 +221,7 @@ fn set_aside(bytes: u64) -> bool {
         if block.is_null() {
             return false;
         }
+        #[allow(clippy::cast_ptr_alignment)]
         block.cast::<u64>().write(bytes);
         let before = BLOCK.swap(block, SeqCst);
         debug_assert!(before.is_null(), "one keeper at a time");

@@ -182,9 +182,9 @@ impl LmscNet {
 
         let mut heads = Vec::new();
         if tape.network().seg_head_1_2.is_some() {
-            heads.push(SegmentationHead::run(tape, "1:2", |net| coarse(&net.seg_head_1_2), out_1_2)?);
-            heads.push(SegmentationHead::run(tape, "1:4", |net| coarse(&net.seg_head_1_4), out_1_4)?);
-            heads.push(SegmentationHead::run(tape, "1:8", |net| coarse(&net.seg_head_1_8), out_1_8)?);
+            heads.push(SegmentationHead::run(tape, "1:2", |net| coarse(net.seg_head_1_2.as_ref()), out_1_2)?);
+            heads.push(SegmentationHead::run(tape, "1:4", |net| coarse(net.seg_head_1_4.as_ref()), out_1_4)?);
+            heads.push(SegmentationHead::run(tape, "1:8", |net| coarse(net.seg_head_1_8.as_ref()), out_1_8)?);
         }
         // Largest last: its backward pass is the first.
         heads.insert(0, SegmentationHead::run(tape, "1:1", |net| &net.seg_head_1_1, out_1_1)?);
@@ -243,8 +243,8 @@ impl SegmentationHead {
             Ok([conv3d(&find(net).conv0, map(volume).unsqueeze_dim(1), None, None, Relu)?])
         })?;
         let mut sum = x.clone();
-        for branch in 0..DILATIONS.len() {
-            let name = format!("head {scale} dilation {}", DILATIONS[branch]);
+        for (branch, dilation) in DILATIONS.iter().enumerate() {
+            let name = format!("head {scale} dilation {dilation}");
             let inputs = [(&x).into(), Input::Addend(sum)];
             [sum] = tape.segment(&name, inputs, move |net, pass, [x, sum]| {
                 let head = find(net);
@@ -254,9 +254,9 @@ impl SegmentationHead {
             })?;
         }
         let classifier = match scale {
-            "1:2" => |net: &LmscNet, x, planes| coarse(&net.seg_head_1_2).classify(x, planes),
-            "1:4" => |net: &LmscNet, x, planes| coarse(&net.seg_head_1_4).classify(x, planes),
-            "1:8" => |net: &LmscNet, x, planes| coarse(&net.seg_head_1_8).classify(x, planes),
+            "1:2" => |net: &LmscNet, x, planes| coarse(net.seg_head_1_2.as_ref()).classify(x, planes),
+            "1:4" => |net: &LmscNet, x, planes| coarse(net.seg_head_1_4.as_ref()).classify(x, planes),
+            "1:8" => |net: &LmscNet, x, planes| coarse(net.seg_head_1_8.as_ref()).classify(x, planes),
             _ => |net: &LmscNet, x, planes| net.seg_head_1_1.classify(x, planes),
         };
         Ok(Head { features: sum, classifier: Classifier { run: classifier, halo: 1, scale: 1 } })
@@ -272,8 +272,8 @@ impl SegmentationHead {
 }
 
 /// A head of the multiscale network.
-fn coarse(head: &Option<SegmentationHead>) -> &SegmentationHead {
-    head.as_ref().expect("the multiscale network")
+fn coarse(head: Option<&SegmentationHead>) -> &SegmentationHead {
+    head.expect("the multiscale network")
 }
 
 /// `[B, C, X, Y]` as a value of a tape.

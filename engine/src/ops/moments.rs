@@ -97,7 +97,9 @@ impl MomentsOps for Flex {
             let (out, _) = change::<T, _, 0>(sizes, x, [], |channel, [], own| {
                 let (mean, constant, slope) =
                     (means[channel], by_mean[channel] * inverse, 2.0 * by_variance[channel] * inverse);
-                own.iter_mut().for_each(|own| *own = constant + slope * (*own - mean));
+                for own in own.iter_mut() {
+                    *own = constant + slope * (*own - mean);
+                }
             });
             out
         })

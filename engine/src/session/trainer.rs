@@ -636,15 +636,14 @@ impl Trainer {
             None => self.beginning.state.clone(),
         };
         let device = opened.device;
-        let network = match &checkpoint {
-            Some(folder) => checkpoint::load_network(folder, &state, &device.clone().autodiff())?,
-            None => {
-                let mut network = fresh_network(&state.config, state.labels.len(), &device)?;
-                if let Some(shares) = &self.beginning.class_shares {
-                    network.set_class_shares(shares);
-                }
-                network
+        let network = if let Some(folder) = &checkpoint {
+            checkpoint::load_network(folder, &state, &device.clone().autodiff())?
+        } else {
+            let mut network = fresh_network(&state.config, state.labels.len(), &device)?;
+            if let Some(shares) = &self.beginning.class_shares {
+                network.set_class_shares(shares);
             }
+            network
         };
         let mut learner = learner(network, &state, checkpoint.as_deref(), &device)?;
         std::mem::swap(&mut learner.planning, &mut self.learner.planning);

@@ -21,12 +21,11 @@ pub(super) fn collect<M: Module>(network: &M, mut found: Gradients, sum: &mut Gr
                 return;
             }
             let Some(gradient) = param.val().grad_remove(self.found) else { return };
-            let gradient = match self.sum.remove::<D>(param.id) {
-                Some(sum) => sum + gradient,
-                None => {
-                    self.bytes += (gradient.shape().num_elements() * gradient.dtype().size()) as u64;
-                    gradient
-                }
+            let gradient = if let Some(sum) = self.sum.remove::<D>(param.id) {
+                sum + gradient
+            } else {
+                self.bytes += (gradient.shape().num_elements() * gradient.dtype().size()) as u64;
+                gradient
             };
             self.sum.register(param.id, gradient);
         }

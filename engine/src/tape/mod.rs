@@ -181,6 +181,8 @@ enum Held<'n, M> {
     ByHand { mode: Mode, back: Back<'n, M> },
 }
 
+// Segments have a handful of inputs, nearly all of them values.
+#[allow(clippy::large_enum_variant)]
 enum HeldInput {
     Value(Stored),
     Addend([usize; 5]),

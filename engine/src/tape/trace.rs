@@ -155,8 +155,16 @@ impl Watch {
         self.names.push(name.to_owned());
         let forward = self.lap(Some(self.names.len() - 1), "forward");
         let Some(trace) = &mut self.trace else { return };
-        let run =
-            SegmentRun { name: name.to_owned(), mode, inputs, outputs, forward, again: None, by_hand: None, backward: Lap::default() };
+        let run = SegmentRun {
+            name: name.to_owned(),
+            mode,
+            inputs,
+            outputs,
+            forward,
+            again: None,
+            by_hand: None,
+            backward: Lap::default(),
+        };
         trace.segments.push(run);
     }
 

@@ -111,12 +111,13 @@ mod tests {
     /// A network whose gradients are set by hand: all ones, then one value of one of them each of the odd kinds.
     #[test]
     fn the_first_gradient_that_is_not_finite_is_told_by_name() {
+        type Change<'a> = &'a dyn Fn(&str, usize, Vec<f32>) -> Vec<f32>;
         let device = Device::flex();
         let network = Network::new("lmscnet-ss", [8, 8, 8], 1, 3, 0, &device.clone().autodiff()).unwrap();
-        let look_at = |change: &dyn Fn(&str, usize, Vec<f32>) -> Vec<f32>| {
+        let look_at = |change: Change<'_>| {
             struct Set<'a> {
                 names: Vec<String>,
-                change: &'a dyn Fn(&str, usize, Vec<f32>) -> Vec<f32>,
+                change: Change<'a>,
                 gradients: GradientsParams,
                 place: usize,
             }

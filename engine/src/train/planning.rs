@@ -318,9 +318,10 @@ pub(super) fn budget_for(peak_bytes: u64) -> u64 {
 /// # Errors
 /// [`Error::Usage`] for an unknown one, and for a plan without a budget.
 pub(super) fn check(recompute: &str, budget: bool) -> Result<Option<Strategy>> {
-    let strategy = match recompute.trim().eq_ignore_ascii_case("auto") {
-        true => None,
-        false => Some(recompute.parse().map_err(|error| Error::Usage(format!("memory.recompute: {error}")))?),
+    let strategy = if recompute.trim().eq_ignore_ascii_case("auto") {
+        None
+    } else {
+        Some(recompute.parse().map_err(|error| Error::Usage(format!("memory.recompute: {error}")))?)
     };
     if strategy == Some(Strategy::Plan) && !budget { Err(plan_without_budget()) } else { Ok(strategy) }
 }

@@ -174,7 +174,7 @@ impl Learner {
             let data = before.saturating_sub(weights + optimizer);
             let gradients = optimizer / 2;
             let workspace = end_peak.saturating_sub(weights + optimizer + data + gradients);
-            let kinds = MemoryKinds { data, gradients, workspace, ..kinds };
+            let kinds = MemoryKinds { gradients, workspace, data, ..kinds };
             return StepPeak { peak_bytes: end_peak, at: "optimizer".into(), kinds };
         }
         let Summit { segment, stretch, base_bytes, peak_bytes, before_bytes, gradient_bytes } = summit;
@@ -271,7 +271,6 @@ impl Learner {
             frozen_statistics: self.frozen_statistics,
             precision: self.precision,
             factor: self.scaler.scale(),
-            ..Passes::default()
         };
         self.network.learn(input, &passes, &mut |scale, logits, range| {
             self.losses.of_planes(logits, &targets[scale], range, targets.len())

@@ -34,7 +34,9 @@ impl Case {
     /// Voxels of so many points, which are dealt out back to front; every seventh point is in none.
     fn new(counts: &[u32], width: usize, channels: usize, dtype: DType, kind: Values) -> Self {
         let mut starts = vec![0];
-        counts.iter().for_each(|count| starts.push(starts[starts.len() - 1] + count));
+        for count in counts {
+            starts.push(starts[starts.len() - 1] + count);
+        }
         let named = starts[counts.len()] as usize;
         let points = named + named / 6 + 1;
         let order: Vec<u32> = (0..points as u32).rev().filter(|point| point % 7 != 3).take(named).collect();

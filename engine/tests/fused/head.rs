@@ -112,8 +112,8 @@ impl Case {
             if gamma > 0.0 {
                 slope += gamma * missing.max(1e-8).powf(gamma - 1.0) * own * surprise;
             }
-            for k in 0..classes {
-                let towards = if k == label { -missing } else { exp[k] / sum };
+            for (k, exp) in exp.iter().enumerate() {
+                let towards = if k == label { -missing } else { exp / sum };
                 let by_logit = weight * slope * self.upstream[i] * towards;
                 sums[2].add(k, by_logit);
                 for c in 0..channels {

@@ -154,7 +154,7 @@ fn planes_see_their_neighbours() {
         (ranges, values(loss)[0], found)
     };
     let (ranges, expected_loss, expected) = learn(7);
-    assert_eq!(ranges, [0..7]);
+    assert!(ranges.len() == 1 && ranges[0] == (0..7), "{ranges:?}");
     // At weight 1 the gradient of the sum is the sum.
     assert!((expected["weight"][0] - expected_loss).abs() < 1e-3 * expected_loss.abs());
     for (planes, expected_ranges) in [(3, vec![0..3, 3..6, 6..7]), (1, (0..7).map(|i| i..i + 1).collect())] {

@@ -154,7 +154,7 @@ impl Scene {
     fn new(bench: &MemoryBench, device: &Device) -> Result<Self> {
         let mut config = TrainConfig::from_layers("demo", None, &[])?;
         let spec = GridSpec::new([0.0; 3], [1.0; 3], bench.counts);
-        let input = InputConfig { visibility: false, intensity: false, height: false, ..config.input };
+        let input = InputConfig { visibility: false, intensity: false, height: false };
         (config.grid, config.input) = (spec, input);
         let network =
             Network::new(&bench.network, bench.counts, input.channels(), bench.classes, 0, &device.clone().autodiff())?;

@@ -17,7 +17,7 @@ pub struct Kept {
 /// backward pass of Burn's log-softmax three tensors as large as the logits. One input channel. Vectors of channels, weights
 /// and their gradients are left out: they are small.
 pub fn stock_sum([x, y, z]: [usize; 3], classes: usize) -> Vec<Kept> {
-    let mut rows = Rows { x, y, z, rows: Vec::new() };
+    let mut rows = Rows { x, y, z, kept: Vec::new() };
     let [one, two, four, eight] = [z, z * 3 / 2, z * 2, z * 5 / 2];
     rows.data("features", "encoder_block1.0", z, 1);
     rows.data("targets and their weights, 4 bytes each", "the loss", 2 * z, 1);
@@ -59,14 +59,14 @@ pub fn stock_sum([x, y, z]: [usize; 3], classes: usize) -> Vec<Kept> {
     rows.data("logits less their maximum", "exponential", classes * z, 1);
     rows.data("gradient of log-softmax", "backward", classes * z, 1);
     rows.data("gradient of the exponentials", "backward", classes * z, 1);
-    rows.rows
+    rows.kept
 }
 
 struct Rows {
     x: usize,
     y: usize,
     z: usize,
-    rows: Vec<Kept>,
+    kept: Vec<Kept>,
 }
 
 impl Rows {
@@ -87,12 +87,12 @@ impl Rows {
 
     fn add(&mut self, what: &str, needed_by: &str, channels: usize, scale: usize, bits: usize) {
         let (x, y) = (self.x / scale, self.y / scale);
-        let volumes = if channels % self.z == 0 && channels > self.z && scale == 1 {
+        let volumes = if channels.is_multiple_of(self.z) && channels > self.z && scale == 1 {
             format!("{} x {}x{x}x{y}", channels / self.z, self.z)
         } else {
             format!("{channels}x{x}x{y}")
         };
         let bytes = (channels * x * y * bits / 8) as u64;
-        self.rows.push(Kept { what: what.into(), needed_by: needed_by.into(), shape: volumes, bytes });
+        self.kept.push(Kept { what: what.into(), needed_by: needed_by.into(), shape: volumes, bytes });
     }
 }

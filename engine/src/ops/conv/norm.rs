@@ -28,6 +28,8 @@ use crate::ops::norm_gradient::NormGradientOps;
 use crate::{Error, Result};
 
 /// What a convolution does to its input while it loads it.
+// One a call.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub enum Before {
     /// A map whose vectors do not depend on the input.
@@ -83,6 +85,8 @@ pub fn conv_norm(
 ///
 /// # Errors
 /// As [`conv_norm`].
+// Those of `conv_norm` and the moments.
+#[allow(clippy::too_many_arguments)]
 pub fn conv_norm_again(
     x: Tensor<5>,
     weight: Tensor<5>,
@@ -190,6 +194,7 @@ trait ConvNormOps: Backend + ConvOps + AffineOps + ChannelSumsOps + MomentsOps +
     }
 
     /// A view of one zero, in the shape of the sum.
+    #[allow(clippy::too_many_arguments)]
     fn conv_norm_again(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -294,18 +299,15 @@ impl<B: ConvNormOps> Backward<B, 5> for ConvNormBackward {
         let bare = Plan { load: None, ..plan };
         let loaded = B::conv_input_gradient(weight, y_gradient.clone(), y_gradient.clone(), y_gradient, bare);
         let activation = plan.load.map_or(Activation::Identity, |load| load.activation);
-        let (x_gradient, by_load) = match load_epsilon {
-            Some(epsilon) => {
-                let (shape, loaded) = (x.shape(), channels::<B>(loaded));
-                let wanted = x_node.is_some();
-                let (by_x, by_load) =
-                    norm_backward::<B>(channels::<B>(x), loaded, &load, &load_moments, epsilon, activation, wanted);
-                (by_x.map(|by_x| B::float_reshape(by_x, shape)), by_load)
-            }
-            None => {
-                let [by_x, by_scale, by_shift] = loaded_backward::<B>(x, vectors, activation, loaded);
-                (Some(by_x), packed::<B, _>([by_scale, by_shift]))
-            }
+        let (x_gradient, by_load) = if let Some(epsilon) = load_epsilon {
+            let (shape, loaded) = (x.shape(), channels::<B>(loaded));
+            let wanted = x_node.is_some();
+            let (by_x, by_load) =
+                norm_backward::<B>(channels::<B>(x), loaded, &load, &load_moments, epsilon, activation, wanted);
+            (by_x.map(|by_x| B::float_reshape(by_x, shape)), by_load)
+        } else {
+            let [by_x, by_scale, by_shift] = loaded_backward::<B>(x, vectors, activation, loaded);
+            (Some(by_x), packed::<B, _>([by_scale, by_shift]))
         };
         if let (Some(node), Some(x_gradient)) = (x_node, x_gradient) {
             gradients.register::<B>(node.id, x_gradient);
