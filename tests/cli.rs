@@ -18,7 +18,7 @@ fn help_and_version_are_success_and_a_wrong_flag_is_usage() {
     fails(folder.path(), &["trian"], 2, &["train"]);
     fails(folder.path(), &["train", "--stepz", "3"], 2, &["--steps"]);
     fails(folder.path(), &["train", "--grid", "16x16"], 2, &["16x16", "256x256x32"]);
-    fails(folder.path(), &["train", "--precision", "f16"], 2, &["f16", "f32"]);
+    fails(folder.path(), &["train", "--precision", "f8"], 2, &["f8", "f16", "bf16", "auto"]);
 }
 
 #[test]

@@ -353,7 +353,7 @@ fn a_second_ctrl_c_ends_the_program_at_once() {
     // A step that takes longer than any test should.
     let place = args.iter().position(|a| *a == "16x16x8").unwrap();
     args[place] = "128x128x16";
-    args.extend(["--accumulate", "1000"]);
+    args.extend(["--batch", "30"]);
     let mut child = spawn(folder.path(), &args);
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let loaded = lines.find(|line| line.as_ref().unwrap().contains("\"loaded\""));

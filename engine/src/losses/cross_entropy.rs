@@ -50,7 +50,7 @@ pub(super) fn focal_of_features(
     })
 }
 
-/// The sum of a loss of every voxel by what the voxels of the targets weigh. `of_voxels` gets the labels `[B, V]`.
+/// The sum of a loss of every voxel by what the voxels of the whole batch weigh. `of_voxels` gets the labels `[B, V]`.
 fn mean(
     targets: &Targets,
     class_weights: &Tensor<1>,
@@ -58,7 +58,7 @@ fn mean(
 ) -> Result<Tensor<1>> {
     let [batch, z, x, y] = targets.labels.dims();
     let labels = targets.labels.clone().reshape([batch, z * x * y]);
-    let counts: Vec<f32> = targets.counts.iter().map(|count| *count as f32).collect();
+    let counts: Vec<f32> = targets.batch_counts.iter().map(|count| *count as f32).collect();
     let counts = Tensor::<1>::from_data(counts.as_slice(), &class_weights.device());
     // The bound only acts when all weights are 0, and then the numerator is 0 too.
     let total = (counts * class_weights.clone()).sum().clamp_min(1e-20);
