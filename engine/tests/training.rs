@@ -209,7 +209,7 @@ fn a_model_whose_grid_was_edited_beyond_the_memory_is_too_large() {
     let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     state["config"]["grid"]["counts"] = serde_json::json!([1 << 20, 1 << 8, 8]);
     state["config"]["grid"]["voxel_size_m"] = serde_json::json!([0.1, 0.1, 0.8]);
-    // 2^31 voxels x 200 classes x 4 bytes: 1.5625 TiB.
+    // 2^28 columns x 4 planes x 200 classes x 4 bytes: 800 GiB.
     let classes = state["labels"]["classes"].as_array_mut().unwrap();
     for id in classes.len()..200 {
         classes.push(serde_json::json!({ "name": format!("class {id}"), "colour": [0, 0, 0] }));
@@ -218,7 +218,7 @@ fn a_model_whose_grid_was_edited_beyond_the_memory_is_too_large() {
     let device = gpu::open(&gpu::DeviceChoice::Cpu).unwrap().device;
     let Err(error) = load_model(&summary.run, &device) else { panic!("no machine holds it") };
     assert_eq!(error.exit_code(), 3, "{error}");
-    assert!(error.to_string().contains("1.56 TiB"), "{error}");
+    assert!(error.to_string().contains("800.00 GiB"), "{error}");
 }
 
 #[test]

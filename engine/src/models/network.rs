@@ -13,8 +13,9 @@ use super::lmscnet::{LmscNet, LmscNetConfig};
 use super::scpnet::{ScpNet, ScpNetConfig, WIDTH};
 use super::sscnet::{SscNet, SscNetConfig};
 use super::weights::{self, WeightsFile, WeightsInfo};
+use crate::gpu::{Request, read, request};
 use crate::nn::Init;
-use crate::tape::{Gathered, Head, Learn, Mode, Planes, Precision, Summit, Tape, Trace, Updates, Var};
+use crate::tape::{Classifier, Gathered, Head, Learn, Mode, Planes, Precision, Summit, Tape, Trace, Updates, Var};
 use crate::{Error, Result};
 
 /// Every network Occam can train.
@@ -95,6 +96,19 @@ impl Network {
             Self::LmscNet(network) => logits(network, LmscNet::run, features),
             Self::SscNet(network) => logits(network, SscNet::run, features),
             Self::ScpNet(network) => logits(network, ScpNet::run, features),
+        }
+    }
+
+    /// The most likely class of every voxel at full scale, `[Z, X, Y]` for each sample of `features` (as in
+    /// [`Network::forward`]); of equal ones the lowest. Logits exist of [`LOGIT_PLANES`] planes at a time.
+    ///
+    /// # Errors
+    /// Those of [`Network::forward`], and what [`read`] gives when the device fails.
+    pub fn labels(&self, features: Tensor<5>) -> Result<Vec<Vec<u8>>> {
+        match self {
+            Self::LmscNet(network) => labels(network, LmscNet::run, features),
+            Self::SscNet(network) => labels(network, SscNet::run, features),
+            Self::ScpNet(network) => labels(network, ScpNet::run, features),
         }
     }
 
@@ -235,9 +249,14 @@ pub struct Learned {
     pub summit: Summit,
 }
 
-/// Planes of logits that exist at the same time where a loss is taken by planes. Fixed, so that sums do not depend on the
+/// Planes of logits that exist at the same time where a loss is taken by planes, and in predictions. Fixed, so that sums do not depend on the
 /// memory there is.
 pub const LOGIT_PLANES: usize = 4;
+
+/// Planes of features that make [`LOGIT_PLANES`] planes of logits.
+fn feature_planes<M>(classifier: &Classifier<M>) -> usize {
+    (LOGIT_PLANES / classifier.scale).max(1)
+}
 
 type RunHeads<M> = fn(&mut Tape<'_, M>, Var) -> Result<Vec<Head<M>>>;
 
@@ -256,7 +275,7 @@ fn learn<M: Module>(
     let mut total: Option<Tensor<1>> = None;
     // Coarse scales first: full scale takes most memory, and its backward pass comes next.
     for (scale, head) in heads.into_iter().enumerate().rev() {
-        let planes = if passes.by_planes { (LOGIT_PLANES / head.classifier.scale).max(1) } else { usize::MAX };
+        let planes = if passes.by_planes { feature_planes(&head.classifier) } else { usize::MAX };
         let part = tape.loss(head, planes, passes.factor, &mut |logits, range| loss(scale, logits, range))?;
         total = Some(match total {
             Some(sum) => sum + part,
@@ -266,6 +285,26 @@ fn learn<M: Module>(
     let Gathered { gradients, updates, trace, summit } = tape.backward()?;
     let loss = total.expect("a network predicts at one scale at least");
     Ok(Learned { loss, gradients, updates, trace, summit })
+}
+
+fn labels<M: Module>(network: &M, heads: RunHeads<M>, features: Tensor<5>) -> Result<Vec<Vec<u8>>> {
+    let [batch, _, z, x, y] = features.dims();
+    let mut tape = Tape::plain(network);
+    let features = tape.input(features);
+    // Full scale is all that counts; the features of the others go.
+    let head = heads(&mut tape, features)?.swap_remove(0);
+    let planes = feature_planes(&head.classifier);
+    let mut samples: Vec<Vec<u8>> = (0..batch).map(|_| Vec::with_capacity(z * x * y)).collect();
+    head.by_planes(network, planes, &mut |logits| {
+        request(Request::Snapshot, "the predicted classes")?;
+        // Ties go to the lowest class.
+        let classes = read(logits.argmax(1))?;
+        let voxels = classes.num_elements() / samples.len().max(1);
+        let mut classes = classes.iter::<i64>().map(|class| class as u8);
+        samples.iter_mut().for_each(|sample| sample.extend(classes.by_ref().take(voxels)));
+        Ok(())
+    })?;
+    Ok(samples)
 }
 
 fn recognise(file: &WeightsFile) -> Result<Option<WeightsInfo>> {

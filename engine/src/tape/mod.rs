@@ -219,7 +219,7 @@ struct Learning<'n, M: Module> {
     finished: bool,
 }
 
-/// The last layer of a network, from features to logits, which a loss can take a few planes at a time.
+/// The last layer of a network, from features to logits, which can be taken a few planes at a time.
 pub struct Classifier<M> {
     /// Logits of features.
     pub run: fn(&M, Value, Planes) -> Result<Value>,
@@ -249,6 +249,27 @@ pub enum Planes {
 pub struct Head<M> {
     pub features: Var,
     pub classifier: Classifier<M>,
+}
+
+impl<M: Module> Head<M> {
+    /// Logits of a head of a tape that only runs, `planes` planes of features at a time, from the lowest up: `take` gets them
+    /// one after another, each `[B, classes, planes * scale, X, Y]`, the last one perhaps with fewer.
+    ///
+    /// # Errors
+    /// Those of the classifier and of `take`.
+    pub fn by_planes(self, network: &M, planes: usize, take: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+        let Self { features, classifier } = self;
+        let features = features.into_value();
+        let count = features.dims()[2];
+        if planes >= count {
+            return take((classifier.run)(network, features, Planes::All)?);
+        }
+        for start in (0..count).step_by(planes.max(1)) {
+            let slab = slab(&features, start, (start + planes).min(count), classifier.halo);
+            take((classifier.run)(network, slab, Planes::Some)?)?;
+        }
+        Ok(())
+    }
 }
 
 impl<'n, M: Module> Tape<'n, M> {

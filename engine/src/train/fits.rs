@@ -56,17 +56,16 @@ pub fn check(device: &Device, spec: &GridSpec, channels: usize, classes: usize, 
             "the class scores of {classes} {grid} have more bytes than this machine can count. Use a smaller grid."
         )));
     };
-    let predicted = format!("the class scores of a prediction, 1 x {classes} {grid}");
-    gpu::check_binding(device, &predicted, need.predicted)?;
-    let mut what = predicted;
-    if let Work::Training(training) = work {
-        let some = if training.by_planes { format!("{LOGIT_PLANES} planes of ") } else { String::new() };
-        let learned = format!("{some}the class scores of a step, {} x {classes} {grid}", training.micro_batch);
-        gpu::check_binding(device, &learned, need.learned)?;
-        if need.learned > need.predicted {
-            what = learned;
-        }
-    }
+    let (samples, by_planes, whose) = match work {
+        Work::Training(training) => (training.micro_batch, training.by_planes, "a step"),
+        Work::Prediction => (1, true, "a prediction"),
+    };
+    let input = format!("the input of {whose}, {samples} x {channels} channels on a grid of {:?} voxels", spec.counts);
+    gpu::check_binding(device, &input, need.input)?;
+    let some = if by_planes { format!("{LOGIT_PLANES} planes of ") } else { String::new() };
+    let scores = format!("{some}the class scores of {whose}, {samples} x {classes} {grid}");
+    gpu::check_binding(device, &scores, need.scores)?;
+    let what = if need.input > need.scores { input } else { scores };
     let bytes = if gpu::is_cpu(device) { need.host.max(need.cpu) } else { need.host };
     match machine_memory_bytes() {
         Some(memory) => compare(&what, bytes, memory),
@@ -77,10 +76,10 @@ pub fn check(device: &Device, spec: &GridSpec, channels: usize, classes: usize, 
 /// Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Need {
-    /// The class scores of one sample, in one piece: what a prediction makes.
-    predicted: u64,
-    /// Those that a step makes at a time; 0 without steps.
-    learned: u64,
+    /// What goes into the network at a time.
+    input: u64,
+    /// The class scores that are made at a time.
+    scores: u64,
     /// What the host holds, wherever the network runs.
     host: u64,
     /// What the processor holds when the network runs there.
@@ -91,26 +90,30 @@ struct Need {
 fn least_need(spec: &GridSpec, channels: usize, classes: usize, work: Work) -> Option<Need> {
     let times = |a: u64, b: usize| a.checked_mul(b as u64);
     let voxels = spec.checked_len()? as u64;
-    let predicted = times(voxels, classes)?.checked_mul(4)?;
-    // The input of a sample is there until the network is through.
-    let input = times(voxels, channels)?.checked_mul(4)?;
+    let input = |samples| times(times(voxels, channels)?, samples)?.checked_mul(4);
+    let scores = |samples, planes: usize| {
+        let plane = times(spec.counts[0] as u64, spec.counts[1])?;
+        times(times(times(plane, spec.counts[2].min(planes))?, classes)?, samples)?.checked_mul(4)
+    };
     match work {
         Work::Training(Training { batch, accumulate, micro_batch, by_planes, workers }) => {
-            let planes = if by_planes { spec.counts[2].min(LOGIT_PLANES) } else { spec.counts[2] };
-            let scored = times(times(spec.counts[0] as u64, spec.counts[1])?, planes)?;
-            let learned = times(times(scored, micro_batch)?, classes)?.checked_mul(4)?;
             // The counts of each class a voxel, beside targets of samples that are read together.
             let survey = times(voxels, classes)?.checked_mul(4)?.checked_add(times(voxels, TOGETHER)?)?;
             // Batches that wait, those in the making, and those of a step.
             let batches = workers.checked_mul(2)?.checked_add(accumulate)?;
             let queue = times(times(voxels, batch)?, batches)?;
             // The input waits for the backward pass, and the scores until their gradient takes their place, whatever the
-            // network.
-            let step = times(input, micro_batch)?.checked_add(learned)?;
-            let cpu = step.max(predicted.checked_add(input)?).checked_add(queue)?;
-            Some(Need { predicted, learned, host: survey.max(queue), cpu })
+            // network. A prediction in between holds less.
+            let input = input(micro_batch)?;
+            let scores = scores(micro_batch, if by_planes { LOGIT_PLANES } else { usize::MAX })?;
+            let cpu = input.checked_add(scores)?.checked_add(queue)?;
+            Some(Need { input, scores, host: survey.max(queue), cpu })
         }
-        Work::Prediction => Some(Need { predicted, learned: 0, host: voxels, cpu: predicted.checked_add(input)? }),
+        Work::Prediction => {
+            // One after the other: a network may let go of its input before it comes to scores.
+            let (input, scores) = (input(1)?, scores(1, LOGIT_PLANES)?);
+            Some(Need { input, scores, host: voxels, cpu: input.max(scores) })
+        }
     }
 }
 
@@ -144,20 +147,19 @@ mod tests {
         let need = |training| least_need(&spec, 3, 5, Work::Training(training)).unwrap();
         // 7 batches of 2 x 1000 voxels wait or are made; 8 targets are read beside 4 bytes a class and voxel; 2 x 3
         // channels of 4 bytes a voxel go in.
-        let (predicted, learned) = (20_000, 40_000);
-        let whole = Need { predicted, learned, host: 28_000, cpu: 40_000 + 14_000 + 24_000 };
+        let whole = Need { input: 24_000, scores: 40_000, host: 28_000, cpu: 24_000 + 40_000 + 14_000 };
         assert_eq!(need(training), whole);
         let many = need(Training { workers: 30, ..training });
         assert_eq!(many.host, 61 * 2 * 1000);
-        // 4 of 10 planes, and one sample of two: 2 x 4 x 100 voxels, then 400; a prediction of 20,000 with its input is more.
+        // 4 of 10 planes, and one sample of two: 2 x 4 x 100 voxels, then 400.
         let by_planes = Training { by_planes: true, ..training };
-        assert_eq!(need(by_planes), Need { learned: 16_000, cpu: 16_000 + 14_000 + 24_000, ..whole });
+        assert_eq!(need(by_planes), Need { scores: 16_000, cpu: 24_000 + 16_000 + 14_000, ..whole });
         let split = Training { micro_batch: 1, ..by_planes };
-        assert_eq!(need(split), Need { learned: 8_000, cpu: 20_000 + 14_000 + 12_000, ..whole });
+        assert_eq!(need(split), Need { input: 12_000, scores: 8_000, cpu: 12_000 + 8_000 + 14_000, ..whole });
         // A step of 3 batches holds two more.
-        assert_eq!(need(Training { accumulate: 3, ..split }).cpu, 20_000 + 18_000 + 12_000);
+        assert_eq!(need(Training { accumulate: 3, ..split }).cpu, 12_000 + 8_000 + 18_000);
         let prediction = least_need(&spec, 3, 5, Work::Prediction).unwrap();
-        assert_eq!(prediction, Need { predicted, learned: 0, host: 1000, cpu: 32_000 });
+        assert_eq!(prediction, Need { input: 12_000, scores: 8_000, host: 1000, cpu: 12_000 });
     }
 
     #[test]

@@ -9,7 +9,6 @@ use occam_scene::{GridSpec, LabelMap, PointCloud, VoxelGrid};
 use super::input::input;
 use super::{TrainConfig, checkpoint, fits};
 use crate::data::{Batch, from_network_order};
-use crate::gpu::{Request, read, request};
 use crate::models::Network;
 use crate::{Error, Result};
 
@@ -88,15 +87,11 @@ impl Model {
     /// [`Error::Failed`] when the device fails, [`Error::TooLarge`] when a tensor of the network does not fit on it,
     /// [`Error::OutOfMemory`] when there is no memory left.
     pub fn predict_batch(&self, batch: &Batch) -> Result<Vec<VoxelGrid>> {
-        let scores = self.network.forward(input(batch, &self.spec, &self.config.input, &self.device)?)?.swap_remove(0);
-        request(Request::Snapshot, "the predicted classes")?;
-        // Ties go to the lowest class.
-        let classes = read(scores.argmax(1))?;
-        let classes: Vec<u8> = classes.iter::<i64>().map(|class| class as u8).collect();
-        let grid = |classes: &[u8]| VoxelGrid {
-            labels: from_network_order(classes, &self.spec),
+        let samples = self.network.labels(input(batch, &self.spec, &self.config.input, &self.device)?)?;
+        let grid = |classes: Vec<u8>| VoxelGrid {
+            labels: from_network_order(&classes, &self.spec),
             ..VoxelGrid::empty(self.spec)
         };
-        Ok(classes.chunks_exact(self.spec.len()).map(grid).collect())
+        Ok(samples.into_iter().map(grid).collect())
     }
 }
