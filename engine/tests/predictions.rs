@@ -36,13 +36,11 @@ fn most_likely(logits: &[f32], voxels: usize) -> Vec<Vec<u8>> {
     (0..BATCH).map(|sample| (0..voxels).map(|voxel| class_of(sample, voxel)).collect()).collect()
 }
 
+type Heads<M> = fn(&mut Tape<'_, M>, Var) -> Result<Vec<Head<M>>>;
+
 /// Logits of full scale put together from planes, and how many pieces there were.
 fn joined(network: &Network, features: Tensor<5>) -> (Tensor<5>, usize) {
-    fn pieces<M: Module>(
-        network: &M,
-        run: fn(&mut Tape<'_, M>, Var) -> Result<Vec<Head<M>>>,
-        features: Tensor<5>,
-    ) -> Vec<Tensor<5>> {
+    fn pieces<M: Module>(network: &M, run: Heads<M>, features: Tensor<5>) -> Vec<Tensor<5>> {
         let mut tape = Tape::plain(network);
         let features = tape.input(features);
         let head = run(&mut tape, features).unwrap().swap_remove(0);

@@ -301,7 +301,9 @@ fn labels<M: Module>(network: &M, heads: RunHeads<M>, features: Tensor<5>) -> Re
         let classes = read(logits.argmax(1))?;
         let voxels = classes.num_elements() / samples.len().max(1);
         let mut classes = classes.iter::<i64>().map(|class| class as u8);
-        samples.iter_mut().for_each(|sample| sample.extend(classes.by_ref().take(voxels)));
+        for sample in &mut samples {
+            sample.extend(classes.by_ref().take(voxels));
+        }
         Ok(())
     })?;
     Ok(samples)
