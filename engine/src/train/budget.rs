@@ -33,6 +33,8 @@ impl FromStr for Budget {
 
 /// A size in bytes as people write it: `4GiB`, `512 MiB`, `8G`, `1.5gb`, `1000000`.
 ///
+/// A number alone means bytes, and at least a million of them: who types 4 means GiB and is asked.
+///
 /// K, M, G, T mean powers of 1024 with or without `iB`; `KB`, `MB`, `GB`, `TB` mean powers of 1000.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -45,7 +47,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
         (Some(prefix), _) => 1024f64.powi(power(prefix)?),
         (_, Some("")) => 1.0,
         (_, Some(prefix)) => 1000f64.powi(power(prefix)?),
-        _ if unit.is_empty() => 1.0,
+        _ if unit.is_empty() && number >= 1e6 => 1.0,
+        _ if unit.is_empty() => return None,
         _ => 1024f64.powi(power(&unit)?),
     };
     let size = number * factor;
@@ -128,7 +131,9 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
         }
-        for wrong in ["", "GiB", "4 parsecs", "-1GiB", "0", "1e9", "1.2.3G", "99999999999T", "4iB", "4bb"] {
+        for wrong in
+            ["", "GiB", "4 parsecs", "-1GiB", "0", "1e9", "1.2.3G", "99999999999T", "4iB", "4bb", "4", "999999"]
+        {
             assert_eq!(parse_size(wrong), None, "{wrong}");
         }
     }

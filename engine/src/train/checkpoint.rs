@@ -220,6 +220,10 @@ pub fn read_state(folder: &Path) -> Result<State> {
     let bad = |place, found| occam_scene::Error::new(&path, place, found, "the state of an Occam checkpoint");
     let state: State = serde_json::from_str(&text).map_err(|e| bad(Place::Line(e.line() as u64), e.to_string()))?;
     state.labels.check().map_err(|why| bad(Place::File, why))?;
+    if let Some(found) = state.loss_scale.filter(|found| !found.is_possible()) {
+        let found = format!("loss_scale.scale = {}", found.scale);
+        return Err(bad(Place::File, found).into());
+    }
     state.config.check().map_err(|error| match error {
         Error::Usage(why) => bad(Place::File, why).into(),
         other => other,

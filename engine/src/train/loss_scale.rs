@@ -130,6 +130,13 @@ pub enum Verdict {
     GiveUp,
 }
 
+impl ScaleState {
+    /// Whether a run can have got there.
+    pub fn is_possible(&self) -> bool {
+        self.scale.is_finite() && self.scale >= FLOOR
+    }
+}
+
 /// The scale of a run.
 #[derive(Debug)]
 pub struct LossScaler {

@@ -99,12 +99,19 @@ fn verdict(found: &CoordinateErrors) -> String {
         0 => String::new(),
         n => format!("; {} beyond the range of {name}", human::counted(n, "value")),
     };
+    let lost = f16.out_of_range + bf16.out_of_range > 0;
     let beyond = beyond(f16, "f16") + &beyond(bf16, "bf16");
     let (Some(f16), Some(bf16)) = (f16.mean_m, bf16.mean_m) else {
         return format!("no coordinate is within the range of f16{beyond}");
     };
     let [f16_text, bf16_text] = [f16, bf16].map(|mean| format!("{:.3} cm", mean * 100.0));
-    let than = if f16 < bf16 {
+    // Means are of what was within range: with values lost they compare different coordinates. Nor is there much to compare
+    // where both are off by less than a hundredth of a millimetre.
+    let than = if lost {
+        "not comparable, since values are lost".into()
+    } else if f16.max(bf16) < 1e-5 {
+        "both keep them".into()
+    } else if f16 < bf16 {
         format!("f16 keeps them {:.1} times better than bf16", bf16 / f16)
     } else if bf16 < f16 {
         format!("bf16 keeps them {:.1} times better than f16", f16 / bf16)
