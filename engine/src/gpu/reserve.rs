@@ -8,8 +8,9 @@
 //!
 //! How large: what is allocated between a failure and the next request must fit in. The gate measures on the CPU how much
 //! the program grows between two requests at most; the block is a quarter more than that, and 40 MiB for threads that do not
-//! ask, which also makes it a block that allocators map by itself and give back whole. Before anything is measured it is a quarter of what the system would give. Nobody writes to the block, so it takes
-//! no memory, only address space and, where the system counts promises, a promise.
+//! ask, which also makes it a block that allocators map by itself and give back whole. Before anything is measured it is a
+//! quarter of what the system would give. It takes no memory, only address space, because nobody writes to it; where the
+//! system counts promises, it takes a promise.
 //!
 //! What this cannot catch: a system that promises more than it has, as Linux does unless told otherwise, refuses nothing and
 //! ends a program instead, when it writes. There the budget of a run, which is measured, is what keeps it within bounds.
@@ -18,7 +19,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use super::memory;
@@ -28,8 +29,8 @@ use crate::{Error, Result};
 static BLOCK: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Threads that give the block back at the moment.
 static FREEING: AtomicUsize = AtomicUsize::new(0);
-/// Whether somebody looks after failures: what fails before or after is told nobody.
-static KEPT: AtomicBool = AtomicBool::new(false);
+/// How many look after failures: what fails while nobody does is told nobody.
+static KEEPERS: AtomicUsize = AtomicUsize::new(0);
 /// Size of the first allocation that the system refused since [`take_failure`]; 0 for none.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 /// In use at the last request, most in use since, and the largest growth from one request to the next.
@@ -44,7 +45,7 @@ const MIB: u64 = 1 << 20;
 /// For threads that pass no gate: loaders and faces. More than what the allocator of any system takes out of a larger block.
 const FOR_OTHERS: u64 = 40 * MIB;
 
-/// Keeps memory aside while it lives; one at a time in a process.
+/// Keeps memory aside while it lives. All of a process share one block, and one of them is told of a failure.
 #[derive(Debug)]
 pub struct Reserve(());
 
@@ -52,10 +53,11 @@ impl Reserve {
     /// Begins to look after failures. [`Reserve::keep`] sets the first block aside.
     #[must_use]
     pub fn new() -> Self {
-        FAILED.store(0, SeqCst);
-        mark_request();
-        GROWTH.store(0, Relaxed);
-        KEPT.store(true, SeqCst);
+        if KEEPERS.fetch_add(1, SeqCst) == 0 {
+            FAILED.store(0, SeqCst);
+            mark_request();
+            GROWTH.store(0, Relaxed);
+        }
         Self(())
     }
 
@@ -98,9 +100,10 @@ impl Default for Reserve {
 
 impl Drop for Reserve {
     fn drop(&mut self) {
-        KEPT.store(false, SeqCst);
-        give_back();
-        FAILED.store(0, SeqCst);
+        if KEEPERS.fetch_sub(1, SeqCst) == 1 {
+            give_back();
+            FAILED.store(0, SeqCst);
+        }
     }
 }
 
@@ -149,7 +152,7 @@ pub(super) fn take_failure() -> Option<u64> {
 /// left and nobody keeps a reserve. Allocates nothing and does not unwind.
 #[cold]
 pub(super) fn again(bytes: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
-    if !KEPT.load(SeqCst) {
+    if KEEPERS.load(SeqCst) == 0 {
         return ptr::null_mut();
     }
     let _ = FAILED.compare_exchange(0, bytes.max(1), SeqCst, SeqCst);
@@ -194,28 +197,35 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Frees the block, or waits until the thread that does is done.
 fn give_back() {
     FREEING.fetch_add(1, SeqCst);
-    let block = BLOCK.swap(ptr::null_mut(), SeqCst);
-    if !block.is_null() {
-        // SAFETY: whoever swaps the pointer out owns the block; `set_aside` wrote its size into its first word and made it
-        // with this layout.
-        unsafe {
-            // Aligned for a word by its layout.
-            #[allow(clippy::cast_ptr_alignment)]
-            let bytes = block.cast::<u64>().read();
-            if let Some(layout) = layout(bytes) {
-                System.dealloc(block, layout);
-            }
-        }
-    }
+    // SAFETY: whoever swaps the pointer out owns the block.
+    unsafe { free(BLOCK.swap(ptr::null_mut(), SeqCst)) };
     FREEING.fetch_sub(1, SeqCst);
     while FREEING.load(SeqCst) > 0 {
         std::hint::spin_loop();
     }
 }
 
+/// # Safety
+/// `block` is null or one that [`set_aside`] made, and nobody else has it.
+unsafe fn free(block: *mut u8) {
+    if block.is_null() {
+        return;
+    }
+    // SAFETY: `set_aside` wrote the block's size into its first word, for which it is aligned, and made it with this layout.
+    unsafe {
+        #[allow(clippy::cast_ptr_alignment)]
+        let bytes = block.cast::<u64>().read();
+        if let Some(layout) = layout(bytes) {
+            System.dealloc(block, layout);
+        }
+    }
+}
+
+/// Sets a block aside in place of the one there is, which another keeper may have made.
 fn set_aside(bytes: u64) -> bool {
     let Some(layout) = layout(bytes) else { return false };
-    // SAFETY: the size is at least a page; the block is aligned for a word and ours alone until the pointer is stored.
+    // SAFETY: the size is at least a page; the block is aligned for a word and ours alone until the pointer is stored. The
+    // one that was there belongs to who swaps it out.
     unsafe {
         let block = System.alloc(layout);
         if block.is_null() {
@@ -223,8 +233,7 @@ fn set_aside(bytes: u64) -> bool {
         }
         #[allow(clippy::cast_ptr_alignment)]
         block.cast::<u64>().write(bytes);
-        let before = BLOCK.swap(block, SeqCst);
-        debug_assert!(before.is_null(), "one keeper at a time");
+        free(BLOCK.swap(block, SeqCst));
     }
     SIZE.store(bytes, SeqCst);
     true
@@ -266,6 +275,11 @@ mod tests {
         // A second failure before the first one was told.
         assert_eq!(again(9, || place), place);
         assert_eq!((take_failure(), take_failure()), (Some(7), None));
+        // A second keeper sets aside in place of the first, and its end leaves the first one's.
+        assert!(set_aside(4 << 20) && set_aside(2 << 20));
+        drop(Reserve::new());
+        assert_eq!(held(), 2 << 20);
+        assert_eq!((again(5, || place), held(), take_failure()), (place, 0, Some(5)));
         drop(reserve);
         assert!(again(7, || place).is_null() && take_failure().is_none());
     }
