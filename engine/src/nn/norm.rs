@@ -4,7 +4,7 @@
 //! takes the statistics of its batch (variance over n, not n - 1) and moves the running ones when the step counts; else,
 //! and where a run freezes them, it takes the running ones.
 
-use burn::module::{Param, RunningState};
+use burn::module::Param;
 use burn::nn::BatchNorm;
 use burn::nn::conv::Conv3d;
 use burn::tensor::{FloatDType, Tensor};
@@ -105,14 +105,16 @@ fn running(layer: &BatchNorm, x: &Tensor<5>) -> [Tensor<1>; 2] {
 
 /// Mixes the batch's moments, `[2, C]` without gradient, into the running ones, when the step counts.
 fn move_running(layer: &BatchNorm, moments: Tensor<2>, pass: &mut Pass) {
-    let states = [&layer.running_mean, &layer.running_var].map(RunningState::clone);
+    // A running state does not tell its own number; the parameter beside it has one.
+    let states = [(layer.gamma.id, layer.running_mean.clone()), (layer.beta.id, layer.running_var.clone())];
     let momentum = layer.momentum;
-    pass.update(move || {
+    pass.update(move |prepared| {
         let device = moments.device();
-        for (state, batch) in states.into_iter().zip(rows(&moments)) {
-            let before = state.value_sync().to_device(&device);
-            let mixed = before.mul_scalar(1.0 - momentum) + batch.mul_scalar(momentum);
-            state.update(mixed.detach());
+        for ((id, state), batch) in states.into_iter().zip(rows(&moments)) {
+            prepared.mix(id, state, |before| {
+                let before = before.to_device(&device).mul_scalar(1.0 - momentum);
+                (before + batch.mul_scalar(momentum)).detach()
+            });
         }
     });
 }

@@ -28,7 +28,7 @@ use crate::ops::{hollow, inject};
 use crate::{Error, Result};
 
 pub use by_hand::{ByHand, Keeps, add_gradient};
-pub use pass::{Pass, Updates};
+pub use pass::{Pass, Prepared, Updates};
 pub use plan::{Strategy, least, solve};
 pub use simulate::{Loss, Moment, Peaks, Profile, Segment, Simulation};
 pub use trace::{Lap, LossRun, SegmentRun, Summit, Trace};

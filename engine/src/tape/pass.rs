@@ -2,6 +2,9 @@
 
 use std::any::Any;
 
+use burn::module::{ParamId, RunningState};
+use burn::tensor::Tensor;
+
 use crate::Result;
 
 /// One run of a segment. The second run of a recomputed segment gets back what the first one put in.
@@ -24,22 +27,53 @@ enum Kind {
     Again,
 }
 
-/// What a network changes in itself once a step counts, such as running statistics. Dropped, nothing has happened.
+/// What a network changes in itself once a step counts: running statistics. Dropped, nothing has happened.
 #[must_use]
 #[derive(Default)]
-pub struct Updates(Vec<Box<dyn FnOnce()>>);
+pub struct Updates(Vec<Box<dyn FnOnce(&mut Prepared)>>);
+
+/// Running statistics as they will be, computed and not yet in their places. Dropped, nothing has happened.
+#[must_use]
+#[derive(Default)]
+pub struct Prepared(Vec<(ParamId, RunningState<Tensor<1>>, Tensor<1>)>);
 
 impl Updates {
-    /// Makes them, in the order in which they were asked for.
-    pub fn apply(self) {
+    /// Computes all that they change, in the order in which they were asked for: what takes memory and may fail.
+    pub fn prepare(self) -> Prepared {
+        let mut prepared = Prepared::default();
         for update in self.0 {
-            update();
+            update(&mut prepared);
         }
+        prepared
+    }
+
+    /// Makes them.
+    pub fn apply(self) {
+        self.prepare().apply();
     }
 
     /// Those of `later` come after these.
     pub fn append(&mut self, mut later: Self) {
         self.0.append(&mut later.0);
+    }
+}
+
+impl Prepared {
+    /// Changes `state`, which the parameter `id` stands for, to what `mix` makes of its value.
+    pub fn mix(&mut self, id: ParamId, state: RunningState<Tensor<1>>, mix: impl FnOnce(Tensor<1>) -> Tensor<1>) {
+        if let Some((.., value)) = self.0.iter_mut().find(|(known, ..)| *known == id) {
+            *value = mix(value.clone());
+        } else {
+            let value = mix(state.value_sync());
+            self.0.push((id, state, value));
+        }
+    }
+
+    /// Puts them in their places: nothing is computed.
+    pub fn apply(self) {
+        for (_, state, value) in self.0 {
+            state.update(value);
+        }
     }
 }
 
@@ -82,11 +116,15 @@ impl Pass {
 
     /// Changes something of the network when the step counts: once, whether the segment runs again or not; never, when the
     /// step fails. At once, where there is no step.
-    pub fn update(&mut self, update: impl FnOnce() + 'static) {
+    pub fn update(&mut self, update: impl FnOnce(&mut Prepared) + 'static) {
         match &mut self.updates {
             _ if self.kind == Kind::Again => {}
             Some(updates) => updates.0.push(Box::new(update)),
-            None => update(),
+            None => {
+                let mut prepared = Prepared::default();
+                update(&mut prepared);
+                prepared.apply();
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::MemoryConfig;
-use crate::tape::{Mode, Profile, Strategy, Trace, least, solve};
+use crate::tape::{Mode, Precision, Profile, Strategy, Trace, least, solve};
 use crate::{Error, Result};
 
 /// What lies between a plan's predicted peak and the budget, as a share of the budget: for what no prediction sees, such as
@@ -15,6 +15,7 @@ const TIGHTER: f64 = 0.05;
 
 /// Modes of a step that is measured; networks have fewer segments than these.
 static EVERYTHING_AGAIN: [Mode; 1024] = [Mode::Recompute; 1024];
+static NOTHING_AGAIN: [Mode; 1024] = [Mode::Keep; 1024];
 
 /// Decides what a run recomputes.
 ///
@@ -26,6 +27,8 @@ pub struct Planning {
     how: How,
     /// Whether the user named the strategy.
     named: bool,
+    /// What segments beyond `modes` do is to keep, whatever their precision asks for.
+    keeps: bool,
     modes: Vec<Mode>,
     measured: Option<Measured>,
 }
@@ -37,6 +40,7 @@ struct How {
     budget_bytes: Option<u64>,
     /// That others may take while a step runs.
     spare_bytes: u64,
+    precision: Precision,
 }
 
 #[derive(Debug)]
@@ -105,15 +109,16 @@ impl Planning {
     pub fn new(memory: &MemoryConfig, budget_bytes: Option<u64>) -> Result<Self> {
         let named = check(&memory.recompute, budget_bytes.is_some())?;
         let strategy = named.unwrap_or(if budget_bytes.is_some() { Strategy::Plan } else { Strategy::None });
-        Ok(Self::by(strategy, named.is_some(), budget_bytes))
+        let keeps = named == Some(Strategy::None);
+        Ok(Self { keeps, ..Self::by(strategy, named.is_some(), budget_bytes) })
     }
 
     fn by(strategy: Strategy, named: bool, budget_bytes: Option<u64>) -> Self {
-        let how = How { strategy, budget_bytes, spare_bytes: 0 };
-        Self { how, named, modes: Vec::new(), measured: None }
+        let how = How { strategy, budget_bytes, spare_bytes: 0, precision: Precision::F32 };
+        Self { how, named, keeps: false, modes: Vec::new(), measured: None }
     }
 
-    /// Modes that stay, whatever they take; those beyond keep.
+    /// Modes that stay, whatever they take; segments beyond them do what [`Precision::mode`] says.
     pub fn fixed(modes: Vec<Mode>) -> Self {
         Self { modes, ..Self::by(Strategy::None, true, None) }
     }
@@ -128,13 +133,29 @@ impl Planning {
         self.how.spare_bytes = bytes;
     }
 
+    /// In which precision steps are taken, for what is advised.
+    pub(super) fn computes_in(&mut self, precision: Precision) {
+        self.how.precision = precision;
+    }
+
     pub fn budget_bytes(&self) -> Option<u64> {
         self.how.budget_bytes
     }
 
+    /// Whether what is recomputed is chosen so that it fits.
+    pub fn plans(&self) -> bool {
+        self.how.strategy == Strategy::Plan
+    }
+
     /// Of the next step.
     pub fn modes(&self) -> &[Mode] {
-        if self.wants_trace() { &EVERYTHING_AGAIN } else { &self.modes }
+        if self.wants_trace() {
+            &EVERYTHING_AGAIN
+        } else if self.keeps && self.modes.is_empty() {
+            &NOTHING_AGAIN
+        } else {
+            &self.modes
+        }
     }
 
     /// Whether the next step is to be measured.
@@ -239,11 +260,6 @@ impl Planning {
     pub(super) fn measured(&self) -> Option<(&Profile, u64)> {
         self.measured.as_ref().map(|measured| (&measured.profile, measured.fixed_bytes))
     }
-
-    /// What was chosen, once a step was measured.
-    pub fn report(&self) -> Option<PlanReport> {
-        self.measured.as_ref().map(|measured| self.how.report(measured, &self.modes))
-    }
 }
 
 impl How {
@@ -294,10 +310,11 @@ impl How {
                 self.strategy
             ));
         }
+        let half = if self.precision == Precision::F32 { "--precision f16, " } else { "" };
         Error::TooLarge(format!(
             "a step does not fit in {budget}, even with everything recomputed that helps: the smallest budget that fits is \
-             {smallest} MiB. To need less, in this order: --precision f16, a smaller memory.micro_batch or --batch, fewer \
-             --workers, a smaller --grid"
+             {smallest} MiB. To need less, in this order: {half}a smaller memory.micro_batch or --batch, fewer --workers, \
+             a smaller --grid"
         ))
     }
 }
@@ -389,6 +406,17 @@ mod tests {
     }
 
     #[test]
+    fn none_that_the_user_named_keeps_in_every_precision() {
+        let mut planning = planning("none", None);
+        for _ in 0..2 {
+            assert!(!planning.wants_trace() && planning.modes().len() >= 100);
+            assert!(planning.modes().iter().all(|mode| *mode == Mode::Keep));
+            assert!(!planning.tighten(), "what the user named stays");
+            planning.forget();
+        }
+    }
+
+    #[test]
     fn the_first_step_recomputes_everything_and_the_next_what_the_budget_asks_for() {
         use Mode::{Keep, Recompute};
         // Everything kept: 120 MiB above the 14 in use in the backward pass of "a", 80 + 100 in that of "b".
@@ -418,6 +446,10 @@ mod tests {
         assert!(text.contains("136.00 MiB") && text.contains("fits is 137 MiB"), "{text}");
         let places = ["f16", "micro_batch", "--workers", "--grid"].map(|word| text.find(word).unwrap());
         assert!(places.is_sorted(), "{text}");
+        let mut half = planning("auto", Some(136));
+        half.computes_in(Precision::F16);
+        let text = half.observe(&trace(), &step()).unwrap_err().to_string();
+        assert!(!text.contains("f16") && text.contains("micro_batch"), "{text}");
         // A rule that does not fit is not replaced in silence.
         let error = planning("none", Some(190)).observe(&trace(), &step()).unwrap_err().to_string();
         assert!(error.contains("\"none\" needs a budget of 198 MiB") && error.contains("fits is 137 MiB"), "{error}");

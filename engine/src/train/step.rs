@@ -32,6 +32,8 @@ pub struct Learner {
     losses: Losses,
     clip_norm: f64,
     frozen_statistics: bool,
+    /// Samples of a batch of which none failed.
+    batch: usize,
     /// Samples that go through the network at a time; 0: whole batches.
     pub micro_batch: usize,
     /// Decides what each segment does for its backward pass.
@@ -87,6 +89,7 @@ impl Learner {
             losses,
             clip_norm: config.optim.clip_norm,
             frozen_statistics: config.model.frozen_statistics,
+            batch: config.steps.batch,
             micro_batch: config.memory.micro_batch,
             planning: Planning::fixed(Vec::new()),
             planned: None,
@@ -120,7 +123,10 @@ impl Learner {
     /// Those of `between`; [`Error::TooLarge`] when a tensor does not fit on the device; [`Error::OutOfMemory`] when memory
     /// ends; [`Error::Device`] when the device fails; [`Error::Failed`] when loss or gradients are not finite.
     pub fn step(&mut self, batches: &[Batch], lr: f64, between: &mut dyn FnMut() -> Result<()>) -> Result<StepOutcome> {
-        let measured = self.planning.wants_trace();
+        self.planning.computes_in(self.precision);
+        // The trace is that of the last part, which must be as large as any that will come.
+        let last = micro_batches(batches, self.micro_batch).last().map_or(0, |(_, samples)| samples.len());
+        let measured = self.planning.wants_trace() && last >= self.part();
         let (began, fixed_bytes) = (Instant::now(), self.in_use_bytes());
         let weights = parameter_bytes(&self.network);
         gpu::start_step(&self.device);
@@ -211,9 +217,16 @@ impl Learner {
 
     /// The one place where a step changes something: weights, the optimizer's moments and running statistics, all or none.
     fn commit(&mut self, lr: f64, learned: Learned) -> Result<()> {
+        // All that may fail comes first.
+        let statistics = learned.updates.prepare();
         self.network = self.optimizer.step(lr, self.network.clone(), learned.gradients)?;
-        learned.updates.apply();
+        statistics.apply();
         Ok(())
+    }
+
+    /// Most samples that go through the network at a time.
+    fn part(&self) -> usize {
+        if self.micro_batch == 0 { self.batch } else { self.micro_batch.min(self.batch) }
     }
 
     /// Loss and gradients of the effective batch, micro-batch by micro-batch, as [`Learner::step`] takes them; `None` without
@@ -350,12 +363,15 @@ impl Level<'_> {
     }
 }
 
-/// What goes through the network at a time: the number of a batch, and which of its samples.
+/// What goes through the network at a time: the number of a batch, and which of its samples. What is left of a batch comes
+/// first, so that its last part has the full size.
 fn micro_batches(batches: &[Batch], size: usize) -> Vec<(usize, Range<usize>)> {
     let of_batch = |(place, batch): (usize, &Batch)| {
         let len = batch.len();
-        let size = if size == 0 { len } else { size };
-        (0..len).step_by(size.max(1)).map(move |start| (place, start..(start + size).min(len))).collect::<Vec<_>>()
+        let size = if size == 0 { len } else { size.min(len) }.max(1);
+        let rest = len % size;
+        let first = (rest > 0).then_some((place, 0..rest));
+        first.into_iter().chain((rest..len).step_by(size).map(move |start| (place, start..start + size)))
     };
     batches.iter().enumerate().flat_map(of_batch).collect()
 }
@@ -371,4 +387,25 @@ fn has_statistics(network: &Network) -> bool {
     let mut find = Find(false);
     network.visit(&mut find);
     find.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_batch_goes_first() {
+        let batch = |count: usize| Batch { ids: vec![String::new(); count], ..Batch::new() };
+        let parts = |count: usize, size: usize| -> Vec<Range<usize>> {
+            micro_batches(&[batch(count)], size).into_iter().map(|(_, samples)| samples).collect()
+        };
+        assert_eq!(parts(3, 2), [0..1, 1..3]);
+        assert_eq!(parts(4, 2), [0..2, 2..4]);
+        for size in [0, 3, 4] {
+            assert_eq!(parts(3, size), [Range { start: 0, end: 3 }]);
+            assert!(parts(0, size).is_empty());
+        }
+        let batches = [batch(3), batch(0), batch(1)];
+        assert_eq!(micro_batches(&batches, 2), [(0, 0..1), (0, 1..3), (2, 0..1)]);
+    }
 }
