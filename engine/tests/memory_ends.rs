@@ -185,14 +185,19 @@ fn a_step_that_never_fits_ends_the_run_with_its_last_checkpoint() {
         }
     };
     gpu::fail_requests(None);
-    let rungs = ["the step is repeated", "2 samples at a time", "one sample at a time", "more is recomputed"];
+    let rungs = [
+        "the step is repeated",
+        "network 2 at a time: batch norm",
+        "network 1 at a time: batch norm",
+        "more is recomputed",
+    ];
     assert_eq!(warnings.len(), rungs.len(), "{warnings:?}");
     for (text, rung) in warnings.iter().zip(rungs) {
         assert!(text.contains(rung), "{rung}: {text}");
     }
     let text = error.to_string();
     assert!(error.exit_code() == 3 && text.starts_with("step 2: ") && !text.contains('\n'), "{text}");
-    let places = ["The run is saved in", "f16", "memory.recompute", "steps.batch", "data.workers", "grid"];
+    let places = ["The run is saved in", "f16", "--vram auto", "steps.batch", "data.workers", "grid"];
     assert!(places.map(|word| text.find(word).unwrap_or_else(|| panic!("{word}: {text}"))).is_sorted(), "{text}");
     let state = checkpoint::read_state(&saved).unwrap();
     assert_eq!((state.step, state.micro_batch), (1, 0));

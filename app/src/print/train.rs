@@ -245,7 +245,7 @@ impl TrainPrinter {
             self.line(&format!("\n{}", scores::table(&columns, &self.classes)));
         }
         if summary.interrupted {
-            self.line(&format!("stopped after step {} of {}, saved", summary.steps, self.total_steps));
+            self.line(&ended_early(summary.steps, self.total_steps));
         }
         self.line(&format!(
             "loss        {:.4} in the first tenth of the steps, {:.4} in the last",
@@ -306,6 +306,15 @@ fn seconds_left(seconds: f64, taken: usize, left: usize) -> f64 {
     seconds / taken.max(1) as f64 * left as f64
 }
 
+/// Of a run that ended before its last step was done and scored.
+fn ended_early(steps: usize, total: usize) -> String {
+    if steps < total {
+        format!("stopped after step {steps} of {total}, saved")
+    } else {
+        format!("all {total} steps are done and saved, and the last one has no scores; resume scores it")
+    }
+}
+
 /// IoU and, where it says more than that, mIoU.
 fn scores_text(iou: f64, miou: f64, classes: &[String], between: &str) -> String {
     let iou = format!("IoU {}", human::percent(iou));
@@ -335,6 +344,13 @@ mod tests {
         let (step, before, total) = (95, 90, 100);
         assert!((seconds_left(10.0, step - before, total - step) - 10.0).abs() < 1e-9);
         assert!(seconds_left(3.0, 0, 2).is_finite());
+    }
+
+    #[test]
+    fn a_run_that_was_not_scored_is_not_said_to_have_stopped() {
+        assert_eq!(ended_early(3, 6), "stopped after step 3 of 6, saved");
+        let text = ended_early(6, 6);
+        assert!(text.contains("all 6 steps") && text.contains("no scores") && !text.contains("stopped"), "{text}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub struct Summary {
     pub steps: usize,
     /// Time of this session.
     pub seconds: f64,
-    /// Stopped by the user before its last step was done and scored.
+    /// Ended before its last step was done and scored: the user stopped it, or there was no memory for the scores.
     pub interrupted: bool,
     pub first_losses_mean: f64,
     pub last_losses_mean: f64,

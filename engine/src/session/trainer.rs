@@ -74,8 +74,13 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
     let planning = Planning::new(&config.memory, config.memory.budget.parse::<Budget>()?.bytes(&device)?)?;
     let splits = data::open(&config.data, &config.grid, config.seed)?.for_input(config.input);
     let (channels, classes) = (config.input.channels(), splits.training.labels().len());
-    let work = fits::Work::Training(fits::Training::new(&config));
-    fits::check(&device, &config.grid, channels, classes, work)?;
+    let mut training = fits::Training::new(&config);
+    if let Plan::Resumed { state, .. } = plan
+        && state.micro_batch > 0
+    {
+        training.micro_batch = state.micro_batch.min(training.micro_batch);
+    }
+    fits::check(&device, &config.grid, channels, classes, fits::Work::Training(training))?;
     let mut network = match plan {
         Plan::Fresh(_) => fresh_network(&config, classes, &device)?,
         Plan::Resumed { checkpoint, state, .. } => {
@@ -497,7 +502,7 @@ impl Trainer {
                 let Some(size) = (!chosen_by_user).then(|| self.halve_micro_batch()).flatten() else {
                     return Err(Error::TooLarge(why));
                 };
-                outbox.warn(format!("{why}; from here on {} go through the network at a time", samples_text(size)));
+                outbox.warn(format!("{why}; {}", self.from_here_on(size)));
                 Ok(())
             }
             Err(other) => Err(other),
@@ -512,9 +517,8 @@ impl Trainer {
             return None;
         }
         let config = &mut self.state.config.precision;
-        // A plan may have been foreseen to fit that did not.
-        let (format, line) =
-            precision::fall_back(config, smallest.max(budget + 1), budget, gpu::supports_f16(&self.device))?;
+        // A strategy that the user named may not fit where a plan does.
+        let (format, line) = precision::fall_back(config, smallest, budget, gpu::supports_f16(&self.device))?;
         config.format = format.name().into();
         self.learner.set_precision(format);
         self.learner.planning.forget();
@@ -549,12 +553,7 @@ impl Trainer {
             let next = if !std::mem::replace(&mut repeated, true) {
                 "the step is repeated".to_owned()
             } else if let Some(size) = self.halve_micro_batch() {
-                let statistics = if self.state.config.model.frozen_statistics {
-                    ""
-                } else {
-                    ", each with its own batch statistics (model.frozen_statistics = true keeps them out)"
-                };
-                format!("from here on {} at a time{statistics}", samples_text(size))
+                self.from_here_on(size)
             } else if self.learner.planning.tighten() {
                 "from here on more is recomputed".to_owned()
             } else {
@@ -567,10 +566,9 @@ impl Trainer {
     }
 
     fn attempt(&mut self, batches: &[Batch], lr: f64, controls: &mut Controls) -> Result<StepOutcome> {
+        self.reserve.keep()?;
         // What failed since the last step, on a thread of the loader perhaps, went well in the end.
         gpu::forget_refusals();
-        self.reserve.keep()?;
-        gpu::start_step(&self.device);
         let mut between = || if controls.stopped() { Err(Error::Interrupted) } else { Ok(()) };
         let learner = &mut self.learner;
         let step = catch_unwind(AssertUnwindSafe(|| learner.step(batches, lr, &mut between)));
@@ -588,6 +586,14 @@ impl Trainer {
         self.learner.planning.forget();
         self.state.micro_batch = half;
         Some(half)
+    }
+
+    /// Says that `size` samples go through the network at a time now, and what that changes.
+    fn from_here_on(&self, size: usize) -> String {
+        match self.learner.split_notice(self.state.config.steps.batch) {
+            Some(notice) => format!("from here on {notice}"),
+            None => format!("from here on {} at a time", samples_text(size)),
+        }
     }
 
     /// After memory ended: what was held is free; the rest goes back to the driver, and refusals are forgotten. On a GPU the
@@ -621,11 +627,10 @@ impl Trainer {
         };
         let checkpoint = checkpoint::find(&run, false).ok();
         if times > MOST_LOSSES || gpu::is_cpu(&self.device) {
-            return Err(Error::Failed(format!(
-                "step {}: {why}. A fresh device did not help; {}",
-                at + 1,
-                stands(checkpoint.as_deref())
-            )));
+            // There is no other processor to try.
+            let tried = if gpu::is_cpu(&self.device) { "" } else { ". A fresh device did not help" };
+            let stands = stands(checkpoint.as_deref());
+            return Err(Error::Failed(format!("step {}: {why}{tried}; {stands}", at + 1)));
         }
         self.lost = Some((at, times));
         let opened = gpu::replace(&self.device).map_err(|error| {
@@ -647,6 +652,11 @@ impl Trainer {
         };
         let mut learner = learner(network, &state, checkpoint.as_deref(), &device)?;
         std::mem::swap(&mut learner.planning, &mut self.learner.planning);
+        let shape = |learner: &Learner| (learner.micro_batch, learner.precision());
+        if shape(&learner) != shape(&self.learner) {
+            // What was measured last is a step of another size.
+            learner.planning.forget();
+        }
         self.learner = learner;
         self.loader = loader(&self.splits, &state)?;
         self.folder = RunFolder::resume(&run, state.step)?;
@@ -674,7 +684,8 @@ impl Trainer {
         }
         let smallest = self.learner.planning.smallest_bytes();
         let smallest = smallest.map(|bytes| format!(". The smallest budget that fits is {} MiB", bytes >> 20));
-        Error::OutOfMemory(format!("{error}{}. {saved}. {ADVICE}", smallest.unwrap_or_default()))
+        let advice = advice(&self.learner, gpu::supports_f16(&self.device));
+        Error::OutOfMemory(format!("{error}{}. {saved}. {advice}", smallest.unwrap_or_default()))
     }
 
     /// Scores the validation samples, shows the first of them, and keeps the best network. Without memory for it the run goes
@@ -780,9 +791,22 @@ impl Trainer {
     }
 }
 
-/// What to do when a run does not fit, cheapest first.
-const ADVICE: &str = "To go on with less memory: precision.format = \"f16\", memory.recompute = \"plan\", a smaller \
-                      steps.batch (with steps.accumulate training stays the same) or fewer data.workers, a smaller grid";
+/// What to do when a run does not fit, cheapest first: only what it does not do yet.
+fn advice(learner: &Learner, has_f16: bool) -> String {
+    let mut what = Vec::new();
+    if learner.precision() == Precision::F32 {
+        what.push(if has_f16 { "precision.format = \"f16\"" } else { "precision.format = \"bf16\"" });
+    }
+    if !learner.planning.plans() {
+        // Without a budget there is nothing to plan for.
+        let budget = learner.planning.budget_bytes().is_some();
+        what.push(if budget { "memory.recompute = \"plan\"" } else { "a plan (--vram auto)" });
+    }
+    what.push(
+        "a smaller steps.batch (with steps.accumulate training stays the same) or fewer data.workers, a smaller grid",
+    );
+    format!("To go on with less memory: {}", what.join(", "))
+}
 
 /// Devices that may be lost one after another at the same step.
 const MOST_LOSSES: usize = 2;
