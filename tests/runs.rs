@@ -283,6 +283,21 @@ fn plans_are_shown_and_no_run_is_made() {
     assert!(!folder.path().join("runs").exists());
 }
 
+/// The table says what would fit where the budget does not.
+#[test]
+fn a_plan_that_does_not_fit_is_shown_and_ends_with_exit_code_3() {
+    let folder = folder();
+    let mut args = vec!["train", "--plan", "--vram", "1MiB", "--precision", "auto", "--log-format", "json"];
+    args.extend(TINY);
+    let output = occam(folder.path(), &args);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the smallest budget that fits"), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert!(event["rows"].as_array().unwrap().iter().all(|row| row["measured_bytes"].as_u64().is_some()), "{event}");
+    assert_eq!((event["precision"].as_str(), &event["measured_bytes"]), (Some("f32"), &Value::Null));
+}
+
 #[test]
 fn budgets_and_strategies_that_cannot_be_are_usage_errors() {
     let folder = folder();

@@ -40,5 +40,6 @@ pub fn run(config: &TrainConfig, from: Option<[usize; 3]>, picture: Option<&Path
         write_png(path, &print::picture(&found))?;
         out.line(format!("picture     {}", path.display()))?;
     }
-    Ok(0)
+    // The table says what would fit; the program ends as the run would.
+    found.refused.map_or(Ok(0), |why| Err(Error::TooLarge(why).into()))
 }

@@ -39,7 +39,8 @@ pub fn study(study: &Study, out: Output) -> anyhow::Result<()> {
     }
     let budget = study.budget_bytes.map_or_else(|| "none".into(), human::bytes);
     out.result(format!("budget      {budget}"))?;
-    out.result(format!("memory      {}", chosen(&study.chosen)))?;
+    let memory = if study.refused.is_some() { "no choice fits the budget".into() } else { chosen(&study.chosen) };
+    out.result(format!("memory      {memory}"))?;
     out.result(format!(
         "            {} between steps; the smallest budget that a plan fits in is {}",
         human::bytes(study.chosen.fixed_bytes),
@@ -48,6 +49,8 @@ pub fn study(study: &Study, out: Output) -> anyhow::Result<()> {
     if let (Some(measured), Some(ms)) = (study.measured_bytes, study.step_ms) {
         let step = human::duration(ms / 1e3);
         out.result(format!("measured    peak {}, {step} a step", human::bytes(measured)))?;
+    } else if study.measured_grids.is_empty() && study.refused.is_none() {
+        out.result("measured    not run: it does not fit this machine")?;
     }
     let mut segments = Table::new(["segment", "keeps", "ms again", ""]).left(&[3]);
     for segment in &study.chosen.segments {
@@ -55,7 +58,7 @@ pub fn study(study: &Study, out: Output) -> anyhow::Result<()> {
             segment.name.clone(),
             human::bytes(segment.kept_bytes),
             format!("{:.1}", segment.recompute_ms),
-            if segment.recomputed { "recomputed".into() } else { String::new() },
+            if segment.recomputed && study.refused.is_none() { "recomputed".into() } else { String::new() },
         ]);
     }
     out.result(format!("\n{segments}"))?;
@@ -72,7 +75,7 @@ fn strategies(rows: &[StudyRow]) -> Table {
             row.budget_bytes.map_or_else(|| "-".into(), human::bytes),
             row.recomputed.to_string(),
             human::bytes(row.predicted_bytes),
-            row.measured_bytes.map_or_else(|| "-".into(), human::bytes),
+            row.measured_bytes.map_or_else(|| (if row.not_run { "not run" } else { "-" }).into(), human::bytes),
             row.error().map_or_else(|| "-".into(), |error| format!("{:+.1} %", error * 100.0)),
             format!("{:.1}", row.added_ms),
             row.step_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.0}")),
@@ -84,6 +87,8 @@ fn strategies(rows: &[StudyRow]) -> Table {
 const GREY: [u8; 3] = [150, 150, 160];
 const BLUE: [u8; 3] = [30, 90, 200];
 const GREEN: [u8; 3] = [20, 150, 90];
+/// Of `none` and the rules.
+const RULES: [[u8; 3]; 4] = [GREY, [220, 130, 20], [160, 60, 170], GREEN];
 
 /// What is in use over the moments of a step; and peak against time of every strategy.
 pub fn picture(study: &Study) -> Image {
@@ -99,7 +104,7 @@ pub fn picture(study: &Study) -> Image {
         curve("none", GREY, &|at| study.moments[at].none_bytes),
         curve("smallest plan", GREEN, &|at| study.moments[at].smallest_bytes),
     ];
-    if study.budget_bytes.is_some() {
+    if study.budget_bytes.is_some() && study.refused.is_none() {
         series.push(curve("this plan", BLUE, &|at| study.moments[at].chosen_bytes));
     }
     let over_time = Chart {
@@ -111,23 +116,28 @@ pub fn picture(study: &Study) -> Image {
         ..Chart::default()
     };
     let time = |row: &StudyRow| row.step_ms.unwrap_or(study.chosen.step_ms + row.added_ms);
-    let marks = |name: &str, colour, plans: bool| Series {
+    let marks = |name: &str, colour, wanted: &dyn Fn(&StudyRow) -> bool| Series {
         name: name.into(),
         colour,
         points: study
             .rows
             .iter()
-            .filter(|row| row.budget_bytes.is_some() == plans)
+            .filter(|row| !row.not_run && wanted(row))
             .map(|row| [time(row), mib(row.measured_bytes.unwrap_or(row.predicted_bytes))])
             .collect(),
         style: Style::Marks,
     };
+    let rules = study.rows.iter().filter(|row| row.budget_bytes.is_none() && !row.not_run);
+    let mut ways: Vec<Series> =
+        rules.zip(RULES).map(|(rule, colour)| marks(&rule.name, colour, &|row| row.name == rule.name)).collect();
+    ways.push(marks("plans", BLUE, &|row| row.budget_bytes.is_some()));
     let peaks = Chart {
         title: "peak and time of a step".into(),
         x_label: "ms a step".into(),
         y_label: "MiB at the peak".into(),
-        series: vec![marks("none and rules", GREY, false), marks("plans", BLUE, true)],
+        series: ways,
         x_from_points: true,
+        y_from_points: true,
         level: None,
     };
     stack(&[over_time.draw([1000, 520]), peaks.draw([1000, 420])])

@@ -21,7 +21,7 @@ pub enum Style {
     Marks,
 }
 
-/// A picture of some series. Both axes begin at zero unless something lies below.
+/// A picture of some series. Both axes begin at zero unless something lies below, or they shall not.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chart {
     pub title: String,
@@ -30,6 +30,8 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// Whether the x axis begins where the points do.
     pub x_from_points: bool,
+    /// Whether the y axis begins at a round number below the points.
+    pub y_from_points: bool,
     /// A level to draw across, and its name.
     pub level: Option<(f64, String)>,
 }
@@ -49,7 +51,8 @@ impl Chart {
             || self.series.iter().flat_map(|series| &series.points).filter(|p| p.iter().all(|v| v.is_finite()));
         let level = self.level.as_ref().map(|(level, _)| *level);
         let (x_low, x_high) = bounds(points().map(|point| point[0]), !self.x_from_points);
-        let (y_low, y_high) = bounds(points().map(|point| point[1]).chain(level), true);
+        let (y_low, y_high) = bounds(points().map(|point| point[1]).chain(level), !self.y_from_points);
+        let y_low = if self.y_from_points { round_below(y_low, y_high) } else { y_low };
         let (x_ticks, y_ticks) = (ticks(x_low, x_high), ticks(y_low, y_high));
         let label_width = y_ticks.iter().map(|tick| text::width(&label(*tick), SCALE)).max().unwrap_or(0);
         let (left, top) = (label_width + 24, 3 * line + 16);
@@ -145,12 +148,22 @@ fn bounds(values: impl Iterator<Item = f64>, with_zero: bool) -> (f64, f64) {
     }
 }
 
-/// Three to eight round numbers within the bounds.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
+/// Between round numbers, of which three to eight lie within the bounds.
+fn round_step(low: f64, high: f64) -> f64 {
     let rough = (high - low) / 6.0;
     let power = 10f64.powf(rough.log10().floor());
-    let step =
-        [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+    [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough)
+}
+
+/// The largest round number that is not above `low`.
+fn round_below(low: f64, high: f64) -> f64 {
+    let step = round_step(low, high);
+    (low / step).floor() * step
+}
+
+/// Round numbers within the bounds.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let step = round_step(low, high);
     let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
     (first..=last.min(first + 20)).map(|tick| tick as f64 * step).collect()
 }
@@ -181,6 +194,10 @@ mod tests {
         assert_eq!(ticks(0.0, 100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(ticks(0.0, 3.0), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
         assert_eq!(ticks(195.0, 403.0), [200.0, 250.0, 300.0, 350.0, 400.0]);
+        assert_eq!(
+            [(195.0, 403.0), (200.0, 403.0), (1234.0, 1240.0)].map(|(low, high)| round_below(low, high)),
+            [150.0, 200.0, 1234.0]
+        );
         assert_eq!([0.5, 200.0, 1.25, -0.0].map(label), ["0.5", "200", "1.25", "0"]);
     }
 

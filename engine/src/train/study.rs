@@ -1,6 +1,7 @@
 //! What `occam train --plan` finds: one real batch, every way to take a step on it, predicted and measured.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,9 +10,9 @@ use occam_scene::GridSpec;
 use serde::Serialize;
 
 use super::planning::{Planning, budget_for, room};
-use super::{Budget, Learner, PlanReport, TrainConfig, fits};
+use super::{Budget, Learner, PlanReport, TrainConfig, fits, precision};
 use crate::data::{self, Batch, Loader, LoaderConfig, Rng};
-use crate::gpu::{self, DeviceChoice};
+use crate::gpu::{self, DeviceChoice, Reserve};
 use crate::losses::Losses;
 use crate::models::Network;
 use crate::tape::{Mode, Moment, Profile, Strategy, least, solve};
@@ -34,13 +35,16 @@ pub struct Study {
     pub grid: [usize; 3],
     /// Samples that go through the network together.
     pub samples: usize,
+    /// In which the step was measured.
     pub precision: String,
     /// The two grids that were measured when the step itself was not.
     pub measured_grids: Vec<[usize; 3]>,
     pub budget_bytes: Option<u64>,
     /// For the budget, or what the configuration says without one.
     pub chosen: PlanReport,
-    /// Of a real step with what was chosen; `None` for a grid that was not tried.
+    /// Why nothing was chosen: the budget is below that of the smallest plan.
+    pub refused: Option<String>,
+    /// Of a real step with what was chosen; `None` where it was not run.
     pub measured_bytes: Option<u64>,
     /// Of such a step.
     pub step_ms: Option<f64>,
@@ -59,6 +63,8 @@ pub struct StudyRow {
     /// That it adds, by the times of the measured step.
     pub added_ms: f64,
     pub predicted_bytes: u64,
+    /// It does not fit what the machine has.
+    pub not_run: bool,
     /// The highest of some real steps.
     pub measured_bytes: Option<u64>,
     /// The median of some real steps.
@@ -84,16 +90,20 @@ pub struct StudyMoment {
 }
 
 /// Takes one batch of the data of `config`, one step to warm up and one that is measured, plans, and takes real steps with
-/// every strategy and with plans for several budgets. Nothing is written.
+/// every strategy and with plans for several budgets, as far as they fit this machine. Nothing is written. A budget below
+/// the smallest possible is told in [`Study::refused`].
 ///
 /// With `from`, a grid of the same height, no step is taken on the grid of the configuration: the profiles of `from` and of
 /// a half of it, on made-up points, are extended in proportion to the voxels.
 ///
 /// # Errors
-/// [`Error::TooLarge`] for a budget below the smallest possible, with that; those of data, device and step.
+/// [`Error::Usage`] for a precision that the device does not have; those of data, device and the measured step.
 pub fn study(config: &TrainConfig, from: Option<[usize; 3]>, progress: ProgressFn<'_>) -> Result<Study> {
     let opened = gpu::open(&config.device.parse::<DeviceChoice>()?)?;
     let device = opened.device;
+    // `auto` begins in f32.
+    let precision = precision::first(&config.precision);
+    precision::check(precision, &device)?;
     let budget: Budget = config.memory.budget.parse()?;
     let budget_bytes = budget.bytes(&device)?;
     let splits = data::open(&config.data, &config.grid, config.seed)?.for_input(config.input);
@@ -103,10 +113,11 @@ pub fn study(config: &TrainConfig, from: Option<[usize; 3]>, progress: ProgressF
         network: config.model.network.clone(),
         grid: config.grid.counts,
         samples: samples(config),
-        precision: config.precision.format.clone(),
+        precision: precision.name().into(),
         measured_grids: Vec::new(),
         budget_bytes,
         chosen: PlanReport::default(),
+        refused: None,
         measured_bytes: None,
         step_ms: None,
         rows: Vec::new(),
@@ -173,6 +184,7 @@ struct Bench {
     batches: Vec<Batch>,
     lr: f64,
     device: Device,
+    reserve: Reserve,
 }
 
 impl Bench {
@@ -183,16 +195,20 @@ impl Bench {
         // What classes weigh changes no bytes and no time.
         let losses = Losses::new(&config.loss, Tensor::ones([classes], device), &config.grid);
         let learner = Learner::new(network, config, device, losses);
-        Ok(Self { learner, batches: vec![batch], lr: config.optim.lr, device: device.clone() })
+        Ok(Self { learner, batches: vec![batch], lr: config.optim.lr, device: device.clone(), reserve: Reserve::new() })
     }
 
     /// One step; its peak and its time.
     fn step(&mut self, planning: Planning) -> Result<(Option<u64>, f64)> {
         self.learner.planning = planning;
+        gpu::forget_refusals();
+        self.reserve.keep()?;
         gpu::start_step(&self.device);
         gpu::sample_launches(!gpu::is_cpu(&self.device));
         let began = Instant::now();
-        self.learner.step(&self.batches, self.lr, &mut || Ok(()))?;
+        let (learner, batches, lr) = (&mut self.learner, &self.batches, self.lr);
+        let step = catch_unwind(AssertUnwindSafe(|| learner.step(batches, lr, &mut || Ok(()))));
+        step.unwrap_or_else(|panic| Err(gpu::panicked(&self.device, &*panic)))?;
         let peak = gpu::step_peak(&self.device);
         let ms = began.elapsed().as_secs_f64() * 1e3;
         // What a measured step says comes as an error when it is one.
@@ -217,7 +233,18 @@ impl Bench {
         Ok((profile.clone(), fixed_bytes))
     }
 
-    /// Takes real steps with what was chosen and with every row, in turns.
+    /// After a step for which there was no memory. On a GPU the weights are read, because what made them may be what failed.
+    fn clean_up(&self) -> Result<()> {
+        gpu::free_unused(&self.device);
+        gpu::forget_refusals();
+        if gpu::is_cpu(&self.device) {
+            return Ok(());
+        }
+        let read = catch_unwind(AssertUnwindSafe(|| self.learner.read_back()));
+        read.unwrap_or_else(|panic| Err(gpu::panicked(&self.device, &*panic)))
+    }
+
+    /// Takes real steps with what was chosen and with every row, in turns, as far as they fit.
     fn measure(
         &mut self,
         study: &mut Study,
@@ -226,30 +253,61 @@ impl Bench {
     ) -> Result<()> {
         let chosen = study.chosen.segments.iter();
         let chosen = chosen.map(|segment| if segment.recomputed { Mode::Recompute } else { Mode::Keep }).collect();
-        let mut modes: Vec<Vec<Mode>> = vec![chosen];
+        // A device that does not say what it has is tried.
+        let most = Budget::Auto.bytes(&self.device).ok().flatten().unwrap_or(u64::MAX);
+        let mut tries = vec![Try::new(chosen, study.refused.is_none() && study.chosen.predicted_bytes <= most)];
         let fixed_bytes = study.chosen.fixed_bytes;
-        modes
-            .extend(rows(profile, fixed_bytes, &budgets(profile, fixed_bytes)).into_iter().filter_map(|row| row.modes));
-        let total = ROUNDS * modes.len();
-        let mut peaks = vec![None; modes.len()];
-        let mut times = vec![Vec::with_capacity(ROUNDS); modes.len()];
+        let all = rows(profile, fixed_bytes, &budgets(profile, fixed_bytes)).into_iter().filter_map(|row| row.modes);
+        tries.extend(all.zip(&study.rows).map(|(modes, row)| Try::new(modes, row.predicted_bytes <= most)));
+        let (count, total) = (tries.len(), ROUNDS * tries.len());
         for round in 0..ROUNDS {
-            for (place, modes) in modes.iter().enumerate() {
-                tell(progress, "trying strategies", round * times.len() + place, total)?;
-                let (peak, ms) = self.step(Planning::fixed(modes.clone()))?;
-                peaks[place] = peaks[place].max(peak);
-                times[place].push(ms);
+            for (place, way) in tries.iter_mut().enumerate() {
+                tell(progress, "trying strategies", round * count + place, total)?;
+                if !way.fits {
+                    continue;
+                }
+                match self.step(Planning::fixed(way.modes.clone())) {
+                    Ok((peak, ms)) => {
+                        way.peak = way.peak.max(peak);
+                        way.times.push(ms);
+                    }
+                    Err(Error::OutOfMemory(_) | Error::TooLarge(_)) => {
+                        way.fits = false;
+                        self.clean_up()?;
+                    }
+                    Err(other) => return Err(other),
+                }
             }
         }
-        let median = |times: &mut Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times[times.len() / 2]
-        };
-        (study.measured_bytes, study.step_ms) = (peaks[0], Some(median(&mut times[0])));
-        for (place, row) in study.rows.iter_mut().enumerate() {
-            (row.measured_bytes, row.step_ms) = (peaks[place + 1], Some(median(&mut times[place + 1])));
+        let mut found = tries.into_iter().map(Try::found);
+        let chosen: Option<(Option<u64>, f64)> = found.next().flatten();
+        (study.measured_bytes, study.step_ms) = (chosen.and_then(|found| found.0), chosen.map(|found| found.1));
+        for (row, found) in study.rows.iter_mut().zip(found) {
+            row.not_run = found.is_none();
+            (row.measured_bytes, row.step_ms) = (found.and_then(|found| found.0), found.map(|found| found.1));
         }
         Ok(())
+    }
+}
+
+/// A way to take a step, and what steps took.
+struct Try {
+    modes: Vec<Mode>,
+    fits: bool,
+    peak: Option<u64>,
+    times: Vec<f64>,
+}
+
+impl Try {
+    fn new(modes: Vec<Mode>, fits: bool) -> Self {
+        Self { modes, fits, peak: None, times: Vec::with_capacity(ROUNDS) }
+    }
+
+    /// The highest peak and the median time; `None` when it did not fit.
+    fn found(mut self) -> Option<(Option<u64>, f64)> {
+        self.times.sort_by(f64::total_cmp);
+        let median = *self.times.get(self.times.len() / 2)?;
+        self.fits.then_some((self.peak, median))
     }
 }
 
@@ -289,7 +347,13 @@ impl Study {
     /// Everything that follows from a profile.
     fn plan(&mut self, config: &TrainConfig, profile: &Profile, fixed_bytes: u64) -> Result<()> {
         let mut planning = Planning::new(&config.memory, self.budget_bytes)?;
-        self.chosen = planning.take(profile.clone(), fixed_bytes)?;
+        self.chosen = match planning.take(profile.clone(), fixed_bytes) {
+            Err(Error::TooLarge(why)) => {
+                self.refused = Some(why);
+                planning.report().ok_or_else(nothing_measured)?
+            }
+            other => other?,
+        };
         let common = COMMON_GIB.map(|gib| gib << 30).to_vec();
         let budgets = if self.measured_grids.is_empty() { budgets(profile, fixed_bytes) } else { common };
         for Row { name, budget_bytes, modes } in rows(profile, fixed_bytes, &budgets) {
@@ -301,6 +365,7 @@ impl Study {
                 recomputed: modes.iter().filter(|mode| **mode == Mode::Recompute).count(),
                 added_ms: simulation.added_ms,
                 predicted_bytes: fixed_bytes + simulation.peak_bytes,
+                not_run: false,
                 measured_bytes: None,
                 step_ms: None,
             });
@@ -381,4 +446,18 @@ fn made_up(spec: &GridSpec, samples: usize, classes: usize, seed: u64) -> Batch 
     }
     batch.intensity = Some(intensity);
     batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_run_has_no_median() {
+        let with = |times: &[f64], fits| Try { times: times.to_vec(), peak: Some(7), ..Try::new(Vec::new(), fits) };
+        assert_eq!(with(&[3.0, 1.0, 2.0], true).found(), Some((Some(7), 2.0)));
+        assert_eq!(with(&[], true).found(), None);
+        assert_eq!(with(&[], false).found(), None);
+        assert_eq!(with(&[1.0], false).found(), None, "it failed in a later round");
+    }
 }
