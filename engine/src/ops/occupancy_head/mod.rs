@@ -17,7 +17,7 @@ use burn::tensor::{DType, FloatDType, Int, IntDType, Tensor};
 
 use super::cross_entropy::MAX_CLASSES;
 use super::element::{contiguous, tensor, values, with_element};
-use crate::gpu::{MAX_VALUES, check_binding, check_dtype};
+use crate::gpu::{MAX_VALUES, check_binding, check_dtype, is_cpu};
 use crate::{Error, Result};
 
 /// `w_y (1 - p_y)^gamma (-log p_y)` of every voxel with label `y`, `p` the softmax over the classes of its logits
@@ -31,8 +31,8 @@ use crate::{Error, Result};
 /// partial sums over fixed ranges of voxels, in order.
 ///
 /// # Errors
-/// [`Error::Usage`] for shapes that do not fit together, no channel, and other dtypes; [`Error::TooLarge`] when a tensor is
-/// larger than a kernel can bind.
+/// [`Error::Usage`] for shapes that do not fit together, no channel, other dtypes, and on a GPU so many channels that a thread
+/// would take too long for one tile of voxels; [`Error::TooLarge`] when a tensor is larger than a kernel can bind.
 pub fn occupancy_head(
     x: Tensor<3>,
     weight: Tensor<2>,
@@ -72,6 +72,13 @@ pub fn occupancy_head(
     let count = [channels, voxels].iter().fold(batch as u64, |all, n| all.saturating_mul(*n as u64));
     check_binding(&device, &what, count.saturating_mul(dtype.size() as u64))?;
     let sizes = Sizes { batch, channels, voxels, classes };
+    if !is_cpu(&device) && sizes.tile_turns() > 2 * MOST_TURNS {
+        return refuse(format!(
+            "found {channels} channels, for which loops would take {} turns a thread, expected at most {}. Use the device cpu",
+            sizes.tile_turns(),
+            2 * MOST_TURNS
+        ));
+    }
     check_binding(&device, &format_args!("{what}: sums of gradients"), sizes.partial_bytes())?;
     if count > MAX_VALUES {
         return Err(Error::TooLarge(format!("{what}: {count} values, and kernels count to {MAX_VALUES}")));
@@ -122,10 +129,14 @@ impl Sizes {
         let tiles = self.all_voxels().div_ceil(TILE_VOXELS);
         let values = self.classes * (self.channels + 1);
         let most_groups = (PARTIAL_BYTES / 4 / values).clamp(1, MOST_GROUPS);
+        tiles.div_ceil(most_groups).max(GROUP_TILES).min((MOST_TURNS / self.tile_turns()).max(1))
+    }
+
+    /// Turns that a thread of the gradient takes at most for one tile.
+    fn tile_turns(self) -> usize {
         // Of a tile and eight classes at least: logits once or twice, sixteen channels at a time of features and gradients.
         let passes = self.classes.div_ceil(8);
-        let turns = passes * (4 * self.channels + (self.channels / 16 + 1) * (2 * TILE_VOXELS + 32));
-        tiles.div_ceil(most_groups).max(GROUP_TILES).min((MOST_TURNS / turns).max(1))
+        passes * (4 * self.channels + (self.channels / 16 + 1) * (2 * TILE_VOXELS + 32))
     }
 
     fn groups(self) -> usize {

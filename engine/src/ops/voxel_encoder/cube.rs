@@ -7,13 +7,11 @@ use burn::backend::wgpu::{CubeTensor, into_contiguous};
 use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::{DType, FloatDType, Slice};
 
-use super::{EncoderOps, Sizes};
+use super::{EncoderOps, Sizes, THREADS};
 use crate::gpu::shader::{self, EncoderResult, Shader};
 use crate::gpu::{Buffer, GroupCost, launch_split, new_tensor};
 use crate::ops::channel_sums::ChannelSumsOps;
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Features that one thread reads in one dispatch at most: voxels of more points take several, so that none runs long.
 /// Software Vulkan (Mesa's llvmpipe) leaves loops after 65,535 turns, all loops of a thread together, without a word.
 const THREAD_VALUES: usize = 1 << 16;

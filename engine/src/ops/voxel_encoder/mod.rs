@@ -32,8 +32,8 @@ use crate::{Error, Result};
 /// and bias are sums of partial sums over fixed ranges of voxels, in order.
 ///
 /// # Errors
-/// [`Error::Usage`] for shapes that do not fit together, no feature or channel, and other dtypes; [`Error::TooLarge`] when a
-/// tensor is larger than a kernel can bind.
+/// [`Error::Usage`] for shapes that do not fit together, no feature or channel, other dtypes, and on a GPU so many features and
+/// channels that a thread would take too long for one point; [`Error::TooLarge`] when a tensor is larger than a kernel can bind.
 pub fn voxel_encoder(
     features: Tensor<2>,
     order: Tensor<1, Int>,
@@ -63,6 +63,13 @@ pub fn voxel_encoder(
         check_dtype(&device, &format_args!("{what}: the {name}"), dtype)?;
     }
     let sizes = Sizes { points, width, channels, voxels: ends - 1 };
+    if !is_cpu(&device) && sizes.least_turns() > MOST_TURNS {
+        return refuse(format!(
+            "found {channels} channels, for which loops would take {} turns a thread, expected at most {MOST_TURNS}. Use \
+             the device cpu",
+            sizes.least_turns()
+        ));
+    }
     let tensors = [("the features", points, width, dtype.size()), ("the result", ends - 1, channels, 4)];
     for (name, rows, columns, size) in tensors {
         let count = (rows as u64).saturating_mul(columns as u64);
@@ -96,6 +103,11 @@ struct Sizes {
 /// Voxels of a workgroup of the weights' gradient, at least; of more partial sums than bytes, fewer with more voxels each.
 const GROUP_VOXELS: usize = 64;
 const PARTIAL_BYTES: usize = 16 << 20;
+/// Threads of a workgroup. In the weights' gradient they share its values.
+const THREADS: usize = 256;
+/// Turns of loops that a thread takes at most: software Vulkan (Mesa's llvmpipe) leaves loops after 65,535 turns, all loops of
+/// a thread together, without a word.
+const MOST_TURNS: usize = 1 << 15;
 
 impl Sizes {
     /// `starts` is `[M + 1]`.
@@ -106,8 +118,18 @@ impl Sizes {
 
     /// Voxels of a workgroup of the weights' gradient: by shape alone, so that sums are the same on every GPU.
     fn group_voxels(self) -> usize {
-        let most_groups = (PARTIAL_BYTES / 4 / (self.channels * (self.width + 1))).max(1);
-        self.voxels.div_ceil(most_groups).max(GROUP_VOXELS)
+        let values = self.channels * (self.width + 1);
+        let most_groups = (PARTIAL_BYTES / 4 / values).max(1);
+        // A value is one turn, and as many again as there are voxels.
+        let most_voxels = (MOST_TURNS / values.div_ceil(THREADS)).saturating_sub(1).max(1);
+        self.voxels.div_ceil(most_groups).max(GROUP_VOXELS).min(most_voxels)
+    }
+
+    /// Turns that a thread of one of the kernels takes at least: of the result, four points, and the one that was best before;
+    /// of the gradient of features, a search for the voxel and all channels; of that of weights, one voxel.
+    fn least_turns(self) -> usize {
+        let values = self.channels * (self.width + 1);
+        (2 * self.width + 1).max(32 + self.channels).max(2 * values.div_ceil(THREADS))
     }
 
     fn groups(self) -> usize {
@@ -237,5 +259,27 @@ impl<B: EncoderOps> Backward<B, 3> for EncoderBackward {
                 gradients.register::<B>(node.id, gradient);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns of the loops of `voxel_encoder_weights.wgsl`: a thread has every 256th value, and goes through all voxels of its
+    /// group for each.
+    #[test]
+    fn no_thread_takes_more_turns_than_software_vulkan_allows() {
+        for (channels, width, voxels) in [(64, 10, 1 << 21), (1024, 16, 100_000), (4096, 64, 1 << 20), (8192, 511, 9)] {
+            let sizes = Sizes { points: voxels, width, channels, voxels };
+            assert!(sizes.least_turns() <= MOST_TURNS, "{sizes:?}");
+            let turns = (channels * (width + 1)).div_ceil(256) * (sizes.group_voxels() + 1);
+            assert!(turns <= MOST_TURNS, "{sizes:?}: {turns}");
+            assert!(sizes.groups() * sizes.group_voxels() >= voxels);
+        }
+        // One voxel: 2 * 8192 * 513 / 256 turns.
+        let sizes = Sizes { points: 1, width: 512, channels: 8192, voxels: 1 };
+        assert_eq!(sizes.least_turns(), 32_832);
+        assert!(sizes.least_turns() > MOST_TURNS);
     }
 }
