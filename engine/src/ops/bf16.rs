@@ -90,6 +90,7 @@ impl Bf16Ops for Cube {
 
 impl Bf16Ops for Flex {
     fn bf16_pack(x: FloatTensor<Self>) -> IntTensor<Self> {
+        gpu::request_kernel("on the CPU");
         let words = pack_cpu(values::<f32>(&x.to_contiguous()));
         let len = words.len();
         FlexTensor::from_data(TensorData::new(words, [len]))

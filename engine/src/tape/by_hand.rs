@@ -108,15 +108,18 @@ impl<'n, M: Module> Learning<'n, M> {
                 Input::Addend(var) => (var, true),
             };
             slots.push((var.slot.expect("a variable of a tape that learns"), addend));
-            (var.value.into_value(), addend)
+            (var.value, addend)
         });
-        let dims = inputs.each_ref().map(|(value, _)| value.dims());
-        let size = inputs.first().map_or(4, |(value, _)| value.dtype().size());
+        // As they are stored: in bf16 what is unpacked lives only for the forward pass.
         let held = inputs.each_ref().map(|(value, addend)| (!addend).then(|| value.clone()));
+        let inputs = inputs.map(|(value, _)| value.into_value());
+        let dims = inputs.each_ref().map(Tensor::dims);
+        let size = inputs.first().map_or(4, |value| value.dtype().size());
         let keeps = segment.keeps(&self.frozen, dims, size);
-        let (output, kept) = segment.forward(&self.frozen.valid(), inputs.map(|(value, _)| value), mode)?;
+        let (output, kept) = segment.forward(&self.frozen.valid(), inputs, mode)?;
         let back: Back<'n, M> = Box::new(move |network, gradient, sums| {
-            segment.backward(network, held, kept, gradient, sums).map(Vec::from)
+            let inputs = held.map(|value| value.map(Stored::into_value));
+            segment.backward(network, inputs, kept, gradient, sums).map(Vec::from)
         });
         let output = self.var(output, true);
         let out_slots: Vec<Rc<Slot>> = output.slot.iter().cloned().collect();
