@@ -56,6 +56,8 @@ struct State {
 
 /// A run ends when more than a tenth of the samples fail, but not before this many did.
 const TOLERATED_FAILURES: u64 = 10;
+/// How often who waits for the threads looks whether to go on.
+const SETTLE_POLL: Duration = Duration::from_millis(50);
 
 impl Loader {
     /// Starts the threads.
@@ -114,9 +116,7 @@ impl Loader {
         }
         Ok(batch)
     }
-}
 
-impl Loader {
     /// Waits until as many batches wait as may, so that the threads rest: what is in use then is what they hold between
     /// steps. False when `go_on` said so before.
     pub fn settle(&self, go_on: &mut dyn FnMut() -> bool) -> bool {
@@ -132,9 +132,6 @@ impl Loader {
         true
     }
 }
-
-/// How often who waits for the threads looks whether to go on.
-const SETTLE_POLL: Duration = Duration::from_millis(50);
 
 impl Drop for Loader {
     fn drop(&mut self) {

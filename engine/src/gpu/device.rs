@@ -62,7 +62,8 @@ pub struct Opened {
 /// # Errors
 ///
 /// [`Error::Usage`] for a name or index that fits no adapter or several, with the list of adapters, and for an
-/// environment variable `OCCAM_VARIANT` that is no [`Variant`](super::Variant); [`Error::Failed`] when the driver refuses the device.
+/// environment variable `OCCAM_VARIANT` that is no [`Variant`](super::Variant); [`Error::Failed`] when the driver refuses the
+/// device.
 pub fn open(choice: &DeviceChoice) -> Result<Opened> {
     one_stream()?;
     variant::heed_environment()?;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use burn::nn::conv::Conv3d;
 use burn::tensor::{FloatDType, Tensor};
 
-use super::conv::options3d;
+use super::conv::{as_type, options3d};
 use crate::Result;
 use crate::ops::conv::{ConvGeometry, Epilogue, weight_gradient};
 use crate::ops::{self, Activation};
@@ -38,7 +38,7 @@ impl<'a> Part<'a> {
         let weight = self.layer.weight.val();
         let weight =
             if self.channels.len() == weight.dims()[1] { weight } else { weight.slice_dim(1, self.channels.clone()) };
-        if weight.dtype() == like.dtype() { weight } else { weight.cast(FloatDType::from(like.dtype())) }
+        as_type(weight, like)
     }
 
     /// `activation(part(x) + sum)`: `[B, channels, D, H, W]` to `[B, out, D, H, W]`.

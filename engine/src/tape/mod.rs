@@ -172,8 +172,8 @@ type Run<'n, M> = Box<dyn Fn(&M, &mut Pass, Vec<Value>) -> Result<Vec<Value>> + 
 
 /// What the backward pass of a segment starts from.
 enum Held<'n, M> {
-    /// Inputs and outputs with the graph between them. `None`: an addend, or nothing before it learns. The outputs are hollow: their values live only as
-    /// long as somebody needs them.
+    /// Inputs and outputs with the graph between them. `None`: an addend, or nothing before it learns. The outputs are hollow:
+    /// their values live only as long as somebody needs them.
     Graph { leaves: Vec<Option<Value>>, outputs: Vec<Value> },
     /// Inputs without autodiff, and how to go on from there.
     Inputs { values: Vec<HeldInput>, run: Run<'n, M>, pass: Pass },

@@ -28,7 +28,8 @@ pub struct SegmentRun {
     pub inputs: Vec<(usize, bool)>,
     pub outputs: Vec<usize>,
     pub forward: Lap,
-    /// Of a recomputed one: its second run. None of one whose backward pass is written out, which has no run of its own for it.
+    /// Of a recomputed one: its second run. None of one whose backward pass is written out, which has no run of its own for
+    /// it.
     pub again: Option<Lap>,
     /// Of one whose backward pass is written out.
     pub by_hand: Option<Keeps>,

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 
-use super::optimizer::squared_norm;
+use super::optimizer::{scale_gradients, squared_norm};
 use crate::gpu::read;
 use crate::ops::nonfinite_counts;
 use crate::{Error, Result};
@@ -55,16 +55,8 @@ pub fn look<M: Module>(module: &M, loss: Tensor<1>, gradients: &GradientsParams,
 
 /// Divides every gradient by the loss scale.
 pub fn unscale<M: Module>(module: &M, gradients: &mut GradientsParams, scale: f64) {
-    struct Divide<'a>(&'a mut GradientsParams, f64);
-    impl ModuleVisitor for Divide<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            if let Some(gradient) = self.0.remove::<D>(param.id) {
-                self.0.register(param.id, gradient * self.1);
-            }
-        }
-    }
     if scale != 1.0 {
-        module.visit(&mut Divide(gradients, 1.0 / scale));
+        scale_gradients(module, gradients, 1.0 / scale);
     }
 }
 

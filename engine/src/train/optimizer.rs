@@ -66,9 +66,8 @@ pub fn read_back<M: Module>(module: &M) -> Result<()> {
     read.0
 }
 
-/// Multiplies every gradient so that the global norm, which is `norm`, becomes at most `limit`; 0 means no limit
-/// (Pascanu, Mikolov, Bengio, ICML 2013).
-pub fn clip<M: Module>(module: &M, gradients: &mut GradientsParams, norm: f64, limit: f64) {
+/// Multiplies every gradient by `factor`.
+pub(super) fn scale_gradients<M: Module>(module: &M, gradients: &mut GradientsParams, factor: f64) {
     struct Scale<'a>(&'a mut GradientsParams, f64);
     impl ModuleVisitor for Scale<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -77,8 +76,14 @@ pub fn clip<M: Module>(module: &M, gradients: &mut GradientsParams, norm: f64, l
             }
         }
     }
+    module.visit(&mut Scale(gradients, factor));
+}
+
+/// Multiplies every gradient so that the global norm, which is `norm`, becomes at most `limit`; 0 means no limit
+/// (Pascanu, Mikolov, Bengio, ICML 2013).
+pub fn clip<M: Module>(module: &M, gradients: &mut GradientsParams, norm: f64, limit: f64) {
     if limit > 0.0 && norm > limit {
-        module.visit(&mut Scale(gradients, limit / (norm + 1e-6)));
+        scale_gradients(module, gradients, limit / (norm + 1e-6));
     }
 }
 

@@ -12,6 +12,7 @@ use occam_engine::tape::Precision;
 use occam_engine::{Error, Progress};
 
 use super::{SAY_EVERY, check_folder};
+use crate::parse;
 use crate::print::{Output, Table, human};
 use crate::signals::Signals;
 
@@ -24,7 +25,7 @@ pub struct MemoryArgs {
     #[arg(long, default_value = "lmscnet-ss", value_name = "NAME")]
     network: String,
     /// Voxels along x, y and z
-    #[arg(long, default_value = "128x128x16", value_name = "XxYxZ", value_parser = counts)]
+    #[arg(long, default_value = "128x128x16", value_name = "XxYxZ", value_parser = parse::counts)]
     grid: [usize; 3],
     /// Classes, free space included
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u8).range(2..))]
@@ -202,11 +203,4 @@ fn precision(text: &str) -> Result<Precision, String> {
     all.into_iter()
         .find(|precision| precision.name() == text)
         .ok_or_else(|| format!("found {text:?}, expected f32, f16 or bf16"))
-}
-
-fn counts(text: &str) -> Result<[usize; 3], String> {
-    let sides: Option<Vec<usize>> = text.split('x').map(|side| side.parse().ok().filter(|side| *side > 0)).collect();
-    sides
-        .and_then(|sides| sides.try_into().ok())
-        .ok_or_else(|| format!("found {text:?}, expected voxels along x, y and z such as 128x128x16"))
 }
