@@ -50,10 +50,11 @@ pub struct TrainArgs {
     /// auto, cpu, or a GPU's name or index from `occam gpus` [default: auto]. Decides whose memory is used
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Samples per micro-batch [default: the preset's]. Memory of activations grows in proportion
+    /// Samples loaded together [default: the preset's]. Memory of activations grows in proportion; memory.micro_batch sends
+    /// fewer through the network at a time
     #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
     batch: Option<usize>,
-    /// Micro-batches per optimizer step, to train as with a larger batch [default: the preset's]. Costs no memory
+    /// Batches per optimizer step, to train as with a larger one [default: the preset's]. Each waits in main memory
     #[arg(long, value_name = "N", value_parser = parse::at_least_one)]
     accumulate: Option<usize>,
     /// Threads that prepare samples [default: the preset's]. Each holds a few samples in main memory
@@ -82,9 +83,10 @@ pub struct TrainArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     precision: Option<Precision>,
 
-    /// Most memory the run may take: a size such as 4GiB, or auto for what is free when the run starts, less a tenth
-    /// [default: none, no limit]. The run plans what it recomputes to stay below, splits batches if it must, and ends, saved,
-    /// with exit code 3 where nothing fits. Main memory of the whole program on the CPU, the GPU's own on a GPU
+    /// Most memory the run may take: a size such as 4GiB, or auto for what is free when the run starts (on a discrete GPU all
+    /// of its memory, whatever others hold of it), less a tenth [default: none, no limit]. The run plans what it recomputes to
+    /// stay below, splits batches if it must, and ends, saved, with exit code 3 where nothing fits. Main memory of the whole
+    /// program on the CPU, the GPU's own on a GPU
     #[arg(long, value_name = "SIZE", value_parser = parse::budget)]
     vram: Option<String>,
     /// What the backward pass computes again instead of keeping it: auto (plan within a budget, else none), none, every-2 (or

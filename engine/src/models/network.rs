@@ -207,7 +207,7 @@ pub type LossOf<'a> = dyn FnMut(usize, Tensor<5>, Range<usize>) -> Result<Tensor
 /// How a network goes forward and back.
 #[derive(Debug, Clone, Copy)]
 pub struct Passes<'a> {
-    /// Of each segment in order of running; those beyond keep.
+    /// Of each segment in order of running; those beyond keep, in bf16 they recompute.
     pub modes: &'a [Mode],
     /// Whether the loss is a sum over voxels, so that it can be taken a few planes at a time.
     pub by_planes: bool,

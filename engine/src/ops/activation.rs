@@ -49,8 +49,8 @@ pub fn relu_bits<const D: usize>(y: Tensor<D>) -> Tensor<1, Int> {
     Tensor::from_dispatch(Dispatch::relu_bits(y.into_dispatch()))
 }
 
-/// The gradient before a ReLU from that after it: as it is where its bit is set, else 0. In place on the CPU when nobody
-/// else holds `gradient`. Without autodiff.
+/// The gradient before a ReLU from that after it: as it is where its bit is set, else 0. In place when nobody else holds
+/// `gradient`. Without autodiff.
 pub fn relu_bits_apply<const D: usize>(gradient: Tensor<D>, bits: Tensor<1, Int>) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::relu_bits_apply(gradient.into_dispatch(), bits.into_dispatch()))
 }

@@ -12,7 +12,8 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Budget {
     None,
-    /// What the device has free, less a margin.
+    /// Less a margin: on the CPU and on GPUs that share its memory what is free, on a discrete GPU the size of its memory, of
+    /// which nobody says how much others hold.
     Auto,
     Bytes(u64),
 }
@@ -55,12 +56,12 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (1.0..1e18).contains(&size).then_some(size as u64)
 }
 
-/// Of what is free, the share that `auto` leaves to others.
+/// Of what is free, or of all of a discrete GPU's memory, the share that `auto` leaves to others.
 const LEFT_FREE: f64 = 0.1;
 
 impl Budget {
     /// Bytes that a run on `device` may take; `None` without a limit. On the CPU, and on GPUs that share its memory, that is
-    /// everything the program holds.
+    /// everything the program holds. Of a discrete GPU `auto` takes the size of the memory, not what is free.
     ///
     /// # Errors
     /// [`Error::Usage`] for `auto` where nobody says how much there is.

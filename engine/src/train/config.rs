@@ -47,14 +47,15 @@ pub struct TrainConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryConfig {
-    /// `none`, `auto` (what is free when the run starts) or a size such as `4GiB`.
+    /// `none`, `auto` (what is free when the run starts, on a discrete GPU all of its memory, less a tenth) or a size such as
+    /// `4GiB`.
     pub budget: String,
     /// What the backward pass computes again: `auto` (`plan` within a budget, else `none`), `none`, `every-2` (or another
     /// number), `sqrt`, `topology` or `plan`.
     pub recompute: String,
-    /// Samples that go through the network at a time; 0: as many as fit. A smaller number than `steps.batch` splits it; the
-    /// loss stays that of the whole step, but batch normalization takes the statistics of each part (see
-    /// `model.frozen_statistics`), and Lovász and the affinities look at each part by itself.
+    /// Samples that go through the network at a time; 0: the whole batch; halved where it does not fit. A smaller number
+    /// than `steps.batch` splits it; the loss stays that of the whole step, but batch normalization takes the statistics of
+    /// each part (see `model.frozen_statistics`), and Lovász and the affinities look at each part by itself.
     pub micro_batch: usize,
 }
 
