@@ -201,8 +201,8 @@ impl Bench {
     /// One step; its peak and its time.
     fn step(&mut self, planning: Planning) -> Result<(Option<u64>, f64)> {
         self.learner.planning = planning;
-        gpu::forget_refusals();
         self.reserve.keep()?;
+        gpu::forget_refusals();
         gpu::start_step(&self.device);
         gpu::sample_launches(!gpu::is_cpu(&self.device));
         let began = Instant::now();
