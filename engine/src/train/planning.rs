@@ -260,6 +260,11 @@ impl Planning {
     pub(super) fn measured(&self) -> Option<(&Profile, u64)> {
         self.measured.as_ref().map(|measured| (&measured.profile, measured.fixed_bytes))
     }
+
+    /// What was chosen, once a step was measured.
+    pub(super) fn report(&self) -> Option<PlanReport> {
+        self.measured.as_ref().map(|measured| self.how.report(measured, &self.modes))
+    }
 }
 
 impl How {

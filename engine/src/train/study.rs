@@ -347,6 +347,7 @@ impl Study {
     /// Everything that follows from a profile.
     fn plan(&mut self, config: &TrainConfig, profile: &Profile, fixed_bytes: u64) -> Result<()> {
         let mut planning = Planning::new(&config.memory, self.budget_bytes)?;
+        planning.computes_in(precision::first(&config.precision));
         self.chosen = match planning.take(profile.clone(), fixed_bytes) {
             Err(Error::TooLarge(why)) => {
                 self.refused = Some(why);
