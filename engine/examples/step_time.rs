@@ -11,7 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use occam_engine::gpu::{CountingAllocator, memory_use, reset_peak};
 use occam_engine::losses::{ClassWeights, LossConfig, Losses, Targets};
-use occam_engine::models::Network;
+use occam_engine::models::{Network, Passes};
 use occam_scene::GridSpec;
 
 #[global_allocator]
@@ -46,10 +46,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let of_logits = |logits: Tensor<5>| losses.total(vec![logits], std::slice::from_ref(&targets)).unwrap();
             let (loss_seconds, before, loss_peak, _) = {
                 let logits = network.valid().forward(occupancy.clone())?.swap_remove(0);
-                measure(steps, &device, || of_logits(logits.clone().autodiff().require_grad()))
+                measure(steps, &device, || {
+                    let loss = of_logits(logits.clone().autodiff().require_grad());
+                    let gradients = loss.backward();
+                    (loss.inner(), gradients)
+                })
             };
+            // As a run does it, nothing recomputed.
+            let passes = Passes { by_planes: losses.by_planes(), ..Passes::default() };
             let (seconds, _, peak, value) = measure(steps, &device, || {
-                of_logits(network.forward(occupancy.clone().autodiff()).unwrap().swap_remove(0))
+                let mut loss = |_, logits, range| losses.of_planes(logits, &targets, range, 1);
+                let learned = network.learn(occupancy.clone(), &passes, &mut loss).unwrap();
+                (learned.loss, learned.gradients)
             });
             let line = serde_json::json!({
                 "who": "occam", "grid": name, "classes": classes, "threads": threads, "steps": steps, "kind": loss,
@@ -76,23 +84,22 @@ fn config(loss: &str) -> LossConfig {
     }
 }
 
-/// Median seconds of `forward` and its backward pass, bytes before, peak bytes, and the last value.
-fn measure(steps: usize, device: &Device, forward: impl Fn() -> Tensor<1>) -> (f64, u64, u64, f32) {
+/// Median seconds of `step`, which gives a loss and its gradients, bytes before, peak bytes, and the last loss.
+fn measure<G>(steps: usize, device: &Device, step: impl Fn() -> (Tensor<1>, G)) -> (f64, u64, u64, f32) {
     let memory = || memory_use(device).unwrap_or_default();
     let mut seconds = Vec::new();
     let (mut before, mut peak, mut value) = (0, 0, 0.0);
     // The first step warms caches and allocator and is not counted.
-    for step in 0..=steps {
+    for number in 0..=steps {
         reset_peak();
         before = memory().in_use_bytes;
         let start = Instant::now();
-        let loss = forward();
-        let gradients = loss.backward();
+        let (loss, gradients) = step();
         let elapsed = start.elapsed().as_secs_f64();
         value = loss.into_scalar::<f32>();
         drop(gradients);
         peak = memory().peak_bytes;
-        if step > 0 {
+        if number > 0 {
             seconds.push(elapsed);
         }
     }
