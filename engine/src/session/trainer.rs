@@ -502,7 +502,7 @@ impl Trainer {
                 let Some(size) = (!chosen_by_user).then(|| self.halve_micro_batch()).flatten() else {
                     return Err(Error::TooLarge(why));
                 };
-                outbox.warn(format!("{why}; {}", self.from_here_on(size)));
+                outbox.warn(format!("{why}; {}", self.text_of_split(size)));
                 Ok(())
             }
             Err(other) => Err(other),
@@ -553,7 +553,7 @@ impl Trainer {
             let next = if !std::mem::replace(&mut repeated, true) {
                 "the step is repeated".to_owned()
             } else if let Some(size) = self.halve_micro_batch() {
-                self.from_here_on(size)
+                self.text_of_split(size)
             } else if self.learner.planning.tighten() {
                 "from here on more is recomputed".to_owned()
             } else {
@@ -589,7 +589,7 @@ impl Trainer {
     }
 
     /// Says that `size` samples go through the network at a time now, and what that changes.
-    fn from_here_on(&self, size: usize) -> String {
+    fn text_of_split(&self, size: usize) -> String {
         match self.learner.split_notice(self.state.config.steps.batch) {
             Some(notice) => format!("from here on {notice}"),
             None => format!("from here on {} at a time", samples_text(size)),

@@ -30,7 +30,9 @@ enum Kind {
 /// What a network changes in itself once a step counts: running statistics. Dropped, nothing has happened.
 #[must_use]
 #[derive(Default)]
-pub struct Updates(Vec<Box<dyn FnOnce(&mut Prepared)>>);
+pub struct Updates(Vec<Update>);
+
+type Update = Box<dyn FnOnce(&mut Prepared)>;
 
 /// Running statistics as they will be, computed and not yet in their places. Dropped, nothing has happened.
 #[must_use]
