@@ -183,6 +183,17 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         lost: None,
     };
     let interrupted = trainer.train(controls, outbox)?;
+    let peak_bytes = gpu::memory_use(&trainer.device).map(|memory| memory.peak_bytes);
+    if let (Some(peak), Some(budget)) = (peak_bytes, trainer.learner.planning.budget_bytes())
+        && peak > budget
+    {
+        outbox.warn(format!(
+            "the run took {} at its peak and its budget is {}: planned steps kept within, the measured first one or the \
+             scoring did not",
+            crate::bytes_text(peak),
+            crate::bytes_text(budget)
+        ));
+    }
     let losses = &trainer.state.losses;
     let tenth = losses.len().div_ceil(10);
     Ok(Summary {
@@ -194,7 +205,7 @@ pub fn run(plan: &Plan, controls: &mut Controls, outbox: &mut Outbox) -> Result<
         last_losses_mean: mean(&losses[losses.len() - tenth..]),
         validation: trainer.evaluated.map(|(_, scores)| scores),
         baselines,
-        peak_bytes: gpu::memory_use(&trainer.device).map(|memory| memory.peak_bytes),
+        peak_bytes,
     })
 }
 
