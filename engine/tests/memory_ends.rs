@@ -210,6 +210,7 @@ const RUNS: &str = "OCCAM_TEST_RUNS";
 /// The run fits; after its third step the process holds all address space that is left.
 #[cfg(target_os = "linux")]
 #[test]
+// It takes all memory of its process: the next test starts it in one of its own, where it is not ignored.
 #[ignore = "runs in a child process of the next test"]
 fn child_whose_memory_is_taken_away() {
     use std::alloc::{GlobalAlloc, Layout, System};
